@@ -10,6 +10,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/matmul.h"
 #include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
@@ -22,11 +23,12 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
     block_.resize(*std::ranges::max_element(begin.kv_bytes));
     const std::uint64_t chunk_bytes = std::accumulate(begin.kv_bytes.begin(), begin.kv_bytes.end(), std::uint64_t{0});
     if (RecurrentStates::state_bytes(layouts_) > 0) {
-        const std::uint64_t states_bytes = StatesFileShape(begin, layouts_).file_bytes();
-        limit_bytes -= std::min<std::uint64_t>(limit_bytes, states_bytes);
+        states_bytes_ = StatesFileShape(begin, layouts_).file_bytes();
+        limit_bytes -= std::min<std::uint64_t>(limit_bytes, states_bytes_);
         states_.emplace(session, target, use);
     }
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
+    if (states_) max_chunks_ -= max_chunks_ % (kPrefillChunkTokens / kChunkTokens);  // KV after states is of no use
 }
 
 std::int64_t restorable_chunks(const SessionFile& session, const Target& target, std::int64_t max_chunks) {
@@ -62,7 +64,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uin
             n_bytes_in_all += static_cast<std::uint64_t>(n_chunks - first) * session_.begin().kv_bytes[layer];
         }
         try {
-            if (n_chunks > 0 && is_recurrent) states_->restore();
+            if (n_chunks > 0 && is_recurrent && !states_->restore()) n_chunks = 0;
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
                                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
@@ -104,7 +106,12 @@ std::optional<std::string> SessionKv::save() {
             if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
     }
-    return states_ && max_chunks_ > 0 ? states_->save(n_saved_ * kChunkTokens) : std::nullopt;
+    return std::nullopt;
+}
+
+std::optional<std::string> SessionKv::save_states() {
+    if (!states_ || max_chunks_ == 0 || target_.n_nodes() > 0) return std::nullopt;
+    return states_->save(n_saved_ * kChunkTokens);
 }
 
 std::optional<std::string> SessionKv::save_last_states() {

@@ -33,6 +33,8 @@ public:
 
     /// Returns the most positions that are saved within the limit.
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
+    /// Returns the bytes that the states of recurrent layers take within the limit; 0: there are no such layers.
+    [[nodiscard]] std::uint64_t states_bytes() const { return states_bytes_; }
 
     /// Fills the empty target with the saved KV, of at most `max_tokens` positions, and returns their number. If layers
     /// are recurrent, it is a position whose states are saved, and the states are filled, too. The
@@ -44,12 +46,15 @@ public:
                          std::int64_t max_tokens = std::numeric_limits<std::int64_t>::max());
 
     /// Saves the KV chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,
-    /// since a pass may be running. Then saves states of recurrent layers if it is time to. If the file cannot be
+    /// since a pass may be running. If the file cannot be
     /// written, returns the reason and saves no more from then on. Throws what the target throws if a KV chunk cannot
     /// be read; the next call tries that one again.
     [[nodiscard]] std::optional<std::string> save();
+    /// Call after save(): saves states of recurrent layers if it is time to. If they cannot be saved, returns the
+    /// reason and saves none from then on; KV is saved all the same.
+    [[nodiscard]] std::optional<std::string> save_states();
     /// Call at the end of a run: saves the last states that can be saved, however soon after the last ones, and returns
-    /// when they are on the disk. Otherwise like save().
+    /// when they are on the disk. Otherwise like save_states().
     [[nodiscard]] std::optional<std::string> save_last_states();
     /// Returns the last position whose states of recurrent layers are saved; 0: none.
     [[nodiscard]] std::int64_t n_in_states() const { return states_ ? states_->position() : 0; }
@@ -63,7 +68,8 @@ private:
     Target& target_;
     std::span<const KvLayout> layouts_;  // [n_layers_], of the target
     std::int64_t n_layers_;
-    std::int64_t max_chunks_;
+    std::int64_t max_chunks_;  // with recurrent layers, up to a position whose states can be saved
+    std::uint64_t states_bytes_ = 0;
     std::optional<SessionStates> states_;  // of recurrent layers; empty if there are none
     std::int64_t n_saved_ = 0;             // KV chunks, from the first on, that need not be looked at again
     std::vector<std::byte> block_;         // the block that is being saved, or restored

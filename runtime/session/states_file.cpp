@@ -69,10 +69,11 @@ private:
 };
 
 [[noreturn]] void refuse(const fs::path& path, int error) {
-    throw IoError(fmt::format(
-        "{}: the states of recurrent layers cannot be kept: {}; when that is put right, run the same command "
-        "again",
-        path.string(), std::strerror(error)));
+    throw IoError(
+        fmt::format("{}: the states of recurrent layers cannot be kept: {}; {}", path.string(), std::strerror(error),
+                    error == EEXIST ? "remove or rename that file, which is not a session's, and run the same "
+                                      "command again"
+                                    : "when that is put right, run the same command again"));
 }
 [[noreturn]] void refuse_reading(const fs::path& path, int error) {
     throw IoError(
@@ -147,25 +148,37 @@ std::vector<std::byte> StatesFile::head() const {
     return {bytes.begin(), bytes.end()};
 }
 
-std::optional<StatesFileHead> StatesFile::read_head(const fs::path& session) {
-    FileHandle file = open_side_file(path_of(session), O_RDONLY);
-    if (file.get() < 0) return std::nullopt;
-    const auto found = read_file_head(file);
-    if (!found) return std::nullopt;
-    StatesFileHead head{.file_bytes = found->second};
-    std::uint64_t newest = 0;  // generation
-    for (const std::size_t slot : {0, 1}) {
-        // Of the file's half: a head with another number of bytes has no slot there that has its checksum.
-        const std::uint64_t at = sizeof(Head) + slot * ((found->second - sizeof(Head)) / 2);
-        Slot read;
-        if (retry_interrupted([&] { return ::pread(file.get(), &read, sizeof(read), static_cast<off_t>(at)); }) !=
-                sizeof(read) ||
-            read.hash != hash_of_fields(read) || read.generation <= newest)
-            continue;
-        newest = read.generation;
-        head.position = read.position;
+std::optional<StatesFileFindings> StatesFile::inspect(const fs::path& session, const SessionBegin& begin,
+                                                      std::int64_t text_tokens) {
+    const fs::path path = path_of(session);
+    std::error_code error;
+    if (!fs::exists(path, error)) return std::nullopt;
+    StatesFileFindings findings{.file_bytes = fs::file_size(path, error)};
+    if (error) findings.file_bytes = 0;
+    FileHandle side = open_side_file(path, O_RDONLY);
+    if (side.get() < 0 && errno != 0) refuse_reading(path, errno);
+    if (side.get() < 0) return findings;
+    const auto found = read_file_head(side);
+    if (!found) return findings;
+    StatesFileShape shape;
+    shape.session_hash = hash_of(encode_session_begin(begin));
+    if (found->first.session_hash != shape.session_hash) {
+        findings.condition = StatesCondition::OfAnotherSession;
+        return findings;
     }
-    return head;
+    // The states of all layers as if they were of one: the checksum is of their bytes in order.
+    const std::uint64_t heads_bytes = sizeof(Head) + 2 * sizeof(Slot);
+    if (found->second < heads_bytes || found->first.state_bytes != (found->second - heads_bytes) / 2 ||
+        (found->second - heads_bytes) % 2 != 0)
+        return findings;
+    shape.context_tokens = begin.context_tokens;
+    shape.layer_bytes = {found->first.state_bytes};
+    StatesFile file(path, std::move(side), std::move(shape));
+    // Without whole states, slots that were never written, or not yet named, are no damage.
+    if (file.choose(begin.context_tokens) > 0 || (file.is_unnamed(0) && file.is_unnamed(1)))
+        findings.condition = StatesCondition::Good;
+    findings.position = file.choose(text_tokens);
+    return findings;
 }
 
 std::optional<StatesFile> StatesFile::open(const fs::path& session, const StatesFileShape& shape, SessionUse use) {
@@ -212,16 +225,24 @@ StatesFile::Slot StatesFile::read_slot(std::size_t slot) const {
     return is_good ? found : Slot{};
 }
 
+// Returns whether the slot has no head yet.
+bool StatesFile::is_unnamed(std::size_t slot) const {
+    std::array<std::byte, sizeof(Slot)> bytes;
+    read(slot_at(slot), bytes);
+    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
+}
+
 // Returns whether the states that the slot names have their checksum.
 bool StatesFile::is_whole(std::size_t slot, const Slot& found) const {
+    constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
     StatesHash hash;
     std::vector<std::byte> bytes;
-    std::uint64_t at = slot_at(slot) + sizeof(Slot);
-    for (const std::size_t n_bytes : shape_.layer_bytes) {
-        bytes.resize(n_bytes);
+    const std::uint64_t begin = slot_at(slot) + sizeof(Slot);
+    const std::uint64_t end = begin + shape_.state_bytes();
+    for (std::uint64_t at = begin; at < end; at += bytes.size()) {
+        bytes.resize(std::min(kBlockBytes, end - at));
         read(at, bytes);
         hash.add(bytes);
-        at += n_bytes;
     }
     return hash.value() == found.states_hash;
 }
@@ -236,6 +257,7 @@ std::int64_t StatesFile::choose(std::int64_t max_tokens) {
         slot_ = slot;
         return found.position;
     }
+    slot_ = 1 - last;  // so that `last` is replaced
     return 0;
 }
 
@@ -250,6 +272,8 @@ void StatesFile::save(std::int64_t position,
                       const std::function<void(std::int64_t layer, std::byte* out)>& read_layer) {
     CHECK(position > 0 && position % kChunkTokens == 0 && position <= shape_.context_tokens,
           "states after {} positions", position);
+    if (!is_synced_) sync();
+    is_synced_ = false;
     const std::size_t slot = 1 - slot_;
     StatesHash hash;
     std::vector<std::byte> bytes;
@@ -269,8 +293,9 @@ void StatesFile::save(std::int64_t position,
     generation_ = made.generation;
 }
 
-void StatesFile::sync() const {
+void StatesFile::sync() {
     if (retry_interrupted([&] { return ::fdatasync(file_.get()); }) != 0) refuse(path_, errno);
+    is_synced_ = true;
 }
 
 void StatesFile::read(std::uint64_t at, std::span<std::byte> out) const {

@@ -2,7 +2,8 @@
 // one or two positions of the text, from which the text goes on together with the KV in the session.
 //
 // Two slots replace each other, each with a position and the states after it. A slot is written before its head, which
-// names it, so a killed program leaves the other slot. The file is named after the session, is for its owner alone, and
+// names it, so a killed program leaves the other slot; before that, the other slot is forced to the disk, so a power
+// failure leaves it, too. The file is named after the session, is for its owner alone, and
 // belongs to the program that has the session locked. All sizes follow from the session and its model: the file is read
 // only if its head is what this program would write, so no count of the file is trusted. Everything has a checksum.
 //
@@ -41,10 +42,13 @@ struct StatesFileShape {
     [[nodiscard]] std::uint64_t file_bytes() const;
 };
 
-/// What the side file of a session has, as far as its heads say.
-struct StatesFileHead {
+enum class StatesCondition : std::uint8_t { Good, OfAnotherSession, Damaged };
+
+/// What the side file of a session has, by its checksums.
+struct StatesFileFindings {
     std::uint64_t file_bytes = 0;
-    std::int64_t position = 0;  // of the newer slot; 0: neither slot has states
+    StatesCondition condition = StatesCondition::Damaged;
+    std::int64_t position = 0;  // of the last whole states within the text; 0: none
 };
 
 class StatesFile {
@@ -53,8 +57,10 @@ public:
     /// Removes the side file of a session, if there is one. Leaves a file of that name that is something else.
     static void remove(const std::filesystem::path& session);
 
-    /// Returns what the side file of a session says; no value if there is none, or its head is damaged.
-    [[nodiscard]] static std::optional<StatesFileHead> read_head(const std::filesystem::path& session);
+    /// Returns what the side file of a session with `text_tokens` tokens has; no value if there is no file of that
+    /// name. Needs no model. Throws IoError.
+    [[nodiscard]] static std::optional<StatesFileFindings> inspect(const std::filesystem::path& session,
+                                                                   const SessionBegin& begin, std::int64_t text_tokens);
     /// Opens the side file of a session. Returns no value if there is none, or one that is not for `shape`. With
     /// SessionUse::Read, nothing may be saved. Throws IoError if the system refuses.
     [[nodiscard]] static std::optional<StatesFile> open(const std::filesystem::path& session,
@@ -64,16 +70,16 @@ public:
     [[nodiscard]] static StatesFile create(const std::filesystem::path& session, const StatesFileShape& shape);
 
     /// Chooses the slot with the last position up to `max_tokens` whose states are whole, and returns its position; 0:
-    /// there is none. Throws IoError.
+    /// there is none. save() then replaces the other one, or one that is after `max_tokens`. Throws IoError.
     [[nodiscard]] std::int64_t choose(std::int64_t max_tokens);
     /// Copies the states of a recurrent layer in the chosen slot to `out` [layer_bytes[layer]]. Throws IoError.
     void read_state(std::int64_t layer, std::byte* out) const;
     /// Saves states after `position` in place of those that were not saved or chosen last. `read` fills `out` with the
-    /// states of a recurrent layer; it is called for each of them, in order. Throws IoError, and what `read` throws;
-    /// the other slot is then still there.
+    /// states of a recurrent layer; it is called for each of them, in order. Before, the other slot is forced to the
+    /// disk. Throws IoError, and what `read` throws; the other slot is then still there.
     void save(std::int64_t position, const std::function<void(std::int64_t layer, std::byte* out)>& read);
     /// Returns when everything that was saved is on the disk. Throws IoError.
-    void sync() const;
+    void sync();
 
 private:
     friend struct StatesFileShape;
@@ -88,6 +94,7 @@ private:
     [[nodiscard]] std::vector<std::byte> head() const;
     [[nodiscard]] std::uint64_t slot_at(std::size_t slot) const;
     [[nodiscard]] Slot read_slot(std::size_t slot) const;
+    [[nodiscard]] bool is_unnamed(std::size_t slot) const;
     [[nodiscard]] bool is_whole(std::size_t slot, const Slot& found) const;
     void read(std::uint64_t at, std::span<std::byte> out) const;
     void write(std::uint64_t at, std::span<const std::byte> bytes) const;
@@ -97,6 +104,7 @@ private:
     StatesFileShape shape_;
     std::size_t slot_ = 0;          // the slot that was chosen or saved last
     std::uint64_t generation_ = 0;  // the highest of both slots
+    bool is_synced_ = false;        // whether slot_ is on the disk; after opening, this is not known
 };
 
 }  // namespace slipstream

@@ -144,6 +144,7 @@ public:
         const auto save = [&] {
             if (kv) {
                 EXPECT_EQ(kv->save(), std::nullopt);
+                EXPECT_EQ(kv->save_states(), std::nullopt);
             }
         };
         const TextGenerationResult result =

@@ -2,6 +2,9 @@
 // saved states is computed again, after any end, with guesses or none, wherever KV and weights are.
 #include "runtime/session/session_states.h"
 
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 
 #include "tests/runtime/session_program.h"
@@ -35,6 +38,12 @@ protected:
         EXPECT_EQ(told.text, expected.told.text);
         EXPECT_EQ(told.reason, expected.told.reason);
         return told;
+    }
+
+    // Returns the position of the last whole states, whatever the length of the text.
+    [[nodiscard]] std::int64_t states_position() const {
+        const std::vector<std::byte> bytes = file_bytes(path_);
+        return StatesFile::inspect(path_, read_session(bytes, "s").begin, kNoCut)->position;
     }
 
     TempFolder folder_;
@@ -107,7 +116,7 @@ TEST_F(SessionStatesTest, DamagedStatesAreComputedAgain) {
         EXPECT_THAT(told.damage, HasSubstr("s.states: "));
         EXPECT_THAT(told.damage, HasSubstr("the text is computed again"));
         // They are saved again.
-        EXPECT_EQ(StatesFile::read_head(path_)->position, 512);
+        EXPECT_EQ(states_position(), 512);
     }
     write_bytes(path_, session);
     write_bytes(side_, std::span(whole).first(100));
@@ -141,29 +150,32 @@ TEST_F(SessionStatesTest, StatesAndKvGoTogether) {
     fs::remove(side_);
     const Told told = finish(made, expected);
     EXPECT_EQ(told.fed_again, n_text);
-    EXPECT_EQ(told.damage, "");  // an older program kept none
+    EXPECT_THAT(told.damage, HasSubstr("s.states: the states of recurrent layers are missing"));
+    EXPECT_THAT(told.damage, HasSubstr("move this file with it"));
 }
 
 // Within the limit are the side file and KV; without room for both, nothing is kept but tokens.
 TEST_F(SessionStatesTest, ALimitCountsStatesAndKv) {
-    Case made = hybrid(600, 40, 1);
+    Case made = hybrid(900, 40, 1);
     const Expected expected = expected_of(made);
     cut(made, 10, expected);
     const std::uint64_t side_bytes = fs::file_size(side_);
     const std::size_t chunk = KvLayout{2, 16, DType::F16}.chunk_bytes();
-    for (const std::size_t n_chunks : {0, 1, 2}) {
+    for (const std::size_t n_chunks : {0, 1, 2, 3}) {
         fs::remove(path_);
         fs::remove(side_);
         made.kv_limit = side_bytes + n_chunks * chunk + chunk / 2;
         cut(made, 10, expected);
-        EXPECT_EQ(fs::exists(side_), n_chunks == 2);
-        EXPECT_EQ(finish(made, expected).fed_again, n_chunks == 2 ? 610 - 512 : 610) << n_chunks;
+        EXPECT_EQ(fs::exists(side_), n_chunks >= 2);
+        const std::vector<std::byte> session = file_bytes(path_);
+        EXPECT_EQ(read_session(session, "s").kv_chunks.size(), n_chunks / 2 * 2);
+        EXPECT_EQ(finish(made, expected).fed_again, n_chunks >= 2 ? 910 - 512 : 910) << n_chunks;
     }
     // What is saved is read whatever the limit of the run.
     Case longer = made;
     longer.n_tokens = 50;
     longer.kv_limit = 0;
-    EXPECT_EQ(finish(longer, expected_of(longer)).fed_again, 640 - 512);
+    EXPECT_EQ(finish(longer, expected_of(longer)).fed_again, 940 - 512);
 }
 
 TEST_F(SessionStatesTest, AKvBlockOfARecurrentLayerIsRefused) {
@@ -191,17 +203,86 @@ TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
     SessionKv kv(session, *engine.target, kNoLimit);
     EXPECT_THAT(kv.lost_states(), HasSubstr("are damaged or of another session"));
     static_cast<void>(plainly(*engine.target, begin.prompt, 2));
-    const std::optional<std::string> refused = kv.save();
-    ASSERT_TRUE(refused);
-    EXPECT_THAT(*refused, HasSubstr("s.states: the states of recurrent layers cannot be kept: File exists"));
     EXPECT_EQ(kv.save(), std::nullopt);
+    const std::optional<std::string> refused = kv.save_states();
+    ASSERT_TRUE(refused);
+    EXPECT_THAT(
+        *refused,
+        HasSubstr("s.states: the states of recurrent layers cannot be kept: File exists; remove or rename that file"));
+    EXPECT_EQ(kv.save(), std::nullopt);
+    EXPECT_EQ(kv.save_states(), std::nullopt);
     EXPECT_EQ(kv.save_last_states(), std::nullopt);
     EXPECT_EQ(kv.n_in_states(), 0);
     EXPECT_EQ(session.n_kv_chunks(), 4);
     fs::remove(side_);
     SessionKv again(session, *engine.target, kNoLimit);
     EXPECT_EQ(again.save(), std::nullopt);
+    EXPECT_EQ(again.save_states(), std::nullopt);
     EXPECT_EQ(again.n_in_states(), 1024);
+}
+
+// An older copy of a session beside newer states: those after its text are not used.
+TEST_F(SessionStatesTest, StatesAfterTheTextAreNotUsed) {
+    const Case made = hybrid(600, 480, 1);
+    const Expected expected = expected_of(made);
+    cut(made, 10, expected);
+    const std::vector<std::byte> session = file_bytes(path_);
+    cut(made, 450, expected);  // new states are saved at once in a run
+    ASSERT_EQ(states_position(), 1024);
+    write_bytes(path_, session);
+    EXPECT_EQ(finish(made, expected).fed_again, 610 - 512);
+}
+
+// What a disk no longer gives is computed again.
+TEST_F(SessionStatesTest, StatesThatCannotBeReadAreComputedAgain) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    SessionBegin begin = sample_begin();
+    begin.context_tokens = SplitEngine::kContext;
+    begin.prompt = prompt_of(1100);
+    SplitEngine first(*files, {4}, Streams::Nothing);
+    begin.kv_bytes = session_kv_bytes(first.target->shape().kv);
+    const SessionFile session = SessionFile::create(path_, begin);
+    const Generated expected = plainly(*first.target, begin.prompt, 2);
+    EXPECT_EQ(SessionStates(session, *first.target, SessionUse::GoOn).save(1100), std::nullopt);
+    SplitEngine second(*files, {4}, Streams::Nothing);
+    SessionStates states(session, *second.target, SessionUse::GoOn);
+    EXPECT_EQ(states.find(1100), 1024);
+    fs::resize_file(side_, fs::file_size(side_) - 1);  // within the last layer of the states
+    EXPECT_FALSE(states.restore());
+    EXPECT_THAT(states.lost(), HasSubstr("s.states: the states of recurrent layers cannot be read"));
+    EXPECT_EQ(states.find(1100), 0);
+    const Generated found = plainly(*second.target, begin.prompt, 2);
+    EXPECT_EQ(found.text, expected.text);
+    EXPECT_TRUE(same_bits(found.logits, expected.logits));
+    EXPECT_EQ(states.save(1100), std::nullopt);
+    EXPECT_EQ(states.position(), 1024);
+}
+
+// Half a minute passes between two saves of a run, but its last states are saved at its end.
+TEST_F(SessionStatesTest, SavesWaitForEachOther) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    for (const auto gap : {SessionStates::kLeastGap, SessionStates::Clock::duration(0)}) {
+        SplitEngine engine(*files, {4}, Streams::Nothing);
+        SessionBegin begin = sample_begin();
+        begin.context_tokens = SplitEngine::kContext;
+        begin.prompt = prompt_of(1600);
+        begin.kv_bytes = session_kv_bytes(engine.target->shape().kv);
+        fs::remove(path_);
+        StatesFile::remove(path_);
+        const SessionFile session = SessionFile::create(path_, begin);
+        static_cast<void>(plainly(*engine.target, begin.prompt, 2));
+        SessionStates states(session, *engine.target, SessionUse::GoOn, gap);
+        EXPECT_EQ(states.save(600), std::nullopt);
+        EXPECT_EQ(states.position(), 512);
+        // A hundred times the time of a save pass soon; half a minute does not.
+        for (int i = 0; i < (gap.count() == 0 ? 600 : 10) && states.position() < 1024; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            EXPECT_EQ(states.save(1100), std::nullopt);
+        }
+        EXPECT_EQ(states.position(), gap.count() == 0 ? 1024 : 512);
+        EXPECT_EQ(states.save_last(1600), std::nullopt);
+        EXPECT_EQ(states.position(), 1536);
+    }
 }
 
 // Right after a prefill chunk, before there is a checkpoint of its states.
@@ -256,6 +337,7 @@ TEST(SessionStates, OfAnySplitAreTheSame) {
             EXPECT_EQ(kv.restore(), 0);
             static_cast<void>(plainly(*engine.target, text, 2));
             EXPECT_EQ(kv.save(), std::nullopt);
+            EXPECT_EQ(kv.save_states(), std::nullopt);
             EXPECT_EQ(kv.save_last_states(), std::nullopt);
         }
         for (const std::vector<std::int64_t>& to : {std::vector<std::int64_t>{4}, {3, 1}, {1, 1, 2}}) {

@@ -3,6 +3,8 @@
 #include "runtime/session/states_file.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +14,15 @@
 #include "tests/support/error_text.h"
 #include "tests/support/file_limit.h"
 #include "tests/support/temp_folder.h"
+
+namespace {
+int n_forced = 0;  // calls of fdatasync()
+}
+// In place of the C library's.
+extern "C" int fdatasync(int file) {
+    ++n_forced;
+    return static_cast<int>(::syscall(SYS_fdatasync, file));
+}
 
 namespace slipstream {
 namespace {
@@ -25,8 +36,8 @@ constexpr std::size_t kSlotHeadBytes = 32;
 class StatesFileTest : public testing::Test {
 protected:
     StatesFileTest() {
-        shape_.session_hash = 77;
-        shape_.context_tokens = 4096;
+        begin_.context_tokens = 4096;
+        shape_ = StatesFileShape(begin_, {});
         shape_.layer_bytes = {64, 0, 128};
     }
     static std::byte byte_of(std::int64_t position, std::int64_t layer, std::size_t i) {
@@ -54,7 +65,12 @@ protected:
         return found;
     }
 
+    [[nodiscard]] std::optional<StatesFileFindings> inspect(std::int64_t text_tokens = 4096) const {
+        return StatesFile::inspect(session_, begin_, text_tokens);
+    }
+
     TempFolder folder_;
+    SessionBegin begin_ = sample_begin();
     const fs::path session_ = folder_.path() / "s";
     const fs::path side_ = folder_.path() / "s.states";
     StatesFileShape shape_;
@@ -62,20 +78,48 @@ protected:
 
 TEST_F(StatesFileTest, SlotsReplaceEachOther) {
     EXPECT_EQ(position(), -1);
-    EXPECT_FALSE(StatesFile::read_head(session_));
+    EXPECT_FALSE(inspect());
     StatesFile file = StatesFile::create(session_, shape_);
     EXPECT_EQ(position(), 0);
     for (const std::int64_t at : {512, 1024, 2048, 4096}) {
         save(file, at);
         EXPECT_EQ(position(), at);
         EXPECT_EQ(position(at - 1), at == 512 ? 0 : at / 2);
-        EXPECT_EQ(StatesFile::read_head(session_)->position, at);
+        EXPECT_EQ(inspect()->condition, StatesCondition::Good);
+        EXPECT_EQ(inspect()->position, at);
+        EXPECT_EQ(inspect(at - 1)->condition, StatesCondition::Good);
+        EXPECT_EQ(inspect(at - 1)->position, at == 512 ? 0 : at / 2);
     }
     struct stat status {};
     ASSERT_EQ(::stat(side_.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777U, 0600U);
     EXPECT_EQ(fs::file_size(side_), shape_.file_bytes());
-    EXPECT_EQ(StatesFile::read_head(session_)->file_bytes, shape_.file_bytes());
+    EXPECT_EQ(inspect()->file_bytes, shape_.file_bytes());
+}
+
+// At a power failure, what was written since the last fdatasync() may be lost, in any order.
+TEST_F(StatesFileTest, ASlotIsOnTheDiskBeforeTheOtherIsReplaced) {
+    const auto n_forced_before_writing = [&](StatesFile& file, std::int64_t position) {
+        const int before = n_forced;
+        int n = 0;
+        file.save(position, [&](std::int64_t layer, std::byte* out) {
+            n = n_forced - before;
+            std::fill_n(out, shape_.layer_bytes[layer], std::byte{1});
+        });
+        return n;
+    };
+    {
+        StatesFile file = StatesFile::create(session_, shape_);
+        save(file, 512);
+        EXPECT_EQ(n_forced_before_writing(file, 1024), 1);
+        EXPECT_EQ(n_forced_before_writing(file, 1536), 1);
+        file.sync();
+        EXPECT_EQ(n_forced_before_writing(file, 2048), 0);
+    }
+    // Whether an earlier program's are on the disk is not known.
+    auto file = StatesFile::open(session_, shape_, SessionUse::GoOn);
+    EXPECT_EQ(file->choose(4096), 2048);
+    EXPECT_EQ(n_forced_before_writing(*file, 2560), 1);
 }
 
 // After older states were chosen, the others are replaced.
@@ -87,6 +131,20 @@ TEST_F(StatesFileTest, ChosenStatesStayUntilOthersAreSaved) {
     save(file, 768);
     EXPECT_EQ(position(), 768);
     EXPECT_EQ(position(767), 512);
+}
+
+// States after the end of a text, of an older copy of it, are replaced before those within it.
+TEST_F(StatesFileTest, StatesAfterTheTextAreReplacedFirst) {
+    StatesFile file = StatesFile::create(session_, shape_);
+    for (const std::int64_t at : {512, 3072, 2048}) save(file, at);  // leaves 3072 and 2048
+    EXPECT_EQ(file.choose(1000), 0);
+    save(file, 1024);
+    EXPECT_EQ(position(), 2048);
+    EXPECT_EQ(position(2000), 1024);
+    EXPECT_EQ(file.choose(1500), 1024);
+    save(file, 1536);
+    EXPECT_EQ(position(), 1536);
+    EXPECT_EQ(position(1500), 1024);
 }
 
 // Killed after some states are written, or all but the head that names them.
@@ -136,11 +194,14 @@ TEST_F(StatesFileTest, DamageOfAnyByteLosesItsSlotOrAll) {
         write_bytes(side_, bytes);
         const std::int64_t expected = at < kHeadBytes ? -1 : at < kHeadBytes + kSlotHeadBytes + 192 ? 512 : 1024;
         EXPECT_EQ(position(), expected) << at;
+        const auto found = inspect();
+        EXPECT_EQ(found->condition, expected < 0 ? StatesCondition::Damaged : StatesCondition::Good) << at;
+        EXPECT_EQ(found->position, std::max<std::int64_t>(expected, 0)) << at;
     }
     for (std::size_t n = 0; n < whole.size(); n += 7) {
         write_bytes(side_, std::span(whole).first(n));
         EXPECT_EQ(position(), -1) << n;
-        static_cast<void>(StatesFile::read_head(session_));
+        EXPECT_EQ(inspect()->condition, StatesCondition::Damaged) << n;
     }
     std::vector<std::byte> longer = whole;
     longer.push_back({});
@@ -153,8 +214,11 @@ TEST_F(StatesFileTest, AFileOfAnotherSessionOrModelIsNotRead) {
         StatesFile file = StatesFile::create(session_, shape_);
         save(file, 512);
     }
+    SessionBegin another = begin_;
+    ++another.prompt.emplace_back();
+    EXPECT_EQ(StatesFile::inspect(session_, another, 4096)->condition, StatesCondition::OfAnotherSession);
     StatesFileShape other = shape_;
-    other.session_hash = 78;
+    ++other.session_hash;
     EXPECT_FALSE(StatesFile::open(session_, other, SessionUse::GoOn));
     other = shape_;
     other.layer_bytes = {128, 0, 64};
@@ -167,6 +231,7 @@ TEST_F(StatesFileTest, AFileOfAnotherSessionOrModelIsNotRead) {
 TEST_F(StatesFileTest, AFileThatIsSomethingElseStays) {
     folder_.write("s.states", "a list of states");
     StatesFile::remove(session_);
+    EXPECT_EQ(inspect()->condition, StatesCondition::Damaged);
     EXPECT_FALSE(StatesFile::open(session_, shape_, SessionUse::GoOn));
     EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(StatesFile::create(session_, shape_)); }),
                 HasSubstr("cannot be kept: File exists"));

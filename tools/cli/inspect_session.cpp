@@ -55,7 +55,7 @@ struct SessionFindings {
     std::int64_t kv_chunks = 0;  // KV chunks, from the first on, that are saved in all layers
     std::uint64_t kv_bytes = 0;
     std::optional<PromptFileHead> side;
-    std::optional<StatesFileHead> states;
+    std::optional<StatesFileFindings> states;
 
     [[nodiscard]] std::int64_t n_prompt() const { return std::ssize(contents.begin.prompt); }
 };
@@ -77,7 +77,7 @@ SessionFindings find_session(const fs::path& path) {
     while (found.kv_chunks < std::ssize(n_layers) && n_layers[found.kv_chunks] == n_with_kv) ++found.kv_chunks;
     found.contents.kv_chunks.clear();  // they point into `file`, which is closed here
     found.side = PromptFile::read_head(path);
-    found.states = StatesFile::read_head(path);
+    found.states = StatesFile::inspect(path, begin, found.n_prompt() + std::ssize(found.contents.tokens));
     return found;
 }
 
@@ -93,10 +93,26 @@ std::string side_text(const SessionFindings& found) {
                        size_text(found.side->file_bytes));
 }
 
+// Returns why the states cannot be used; empty: they can.
+std::string_view damage_of(const StatesFileFindings& states) {
+    switch (states.condition) {
+        case StatesCondition::Good:
+            return "";
+        case StatesCondition::OfAnotherSession:
+            return "of another session";
+        case StatesCondition::Damaged:
+            return "damaged";
+    }
+    return "";
+}
+
 std::string states_text(const SessionFindings& found) {
-    return fmt::format("{}: states of recurrent layers after {}, {}",
-                       printable(StatesFile::path_of(found.path).string(), std::string::npos),
-                       counted(found.states->position, "token"), size_text(found.states->file_bytes));
+    const std::string path = printable(StatesFile::path_of(found.path).string(), std::string::npos);
+    const std::string size = size_text(found.states->file_bytes);
+    if (const std::string_view damage = damage_of(*found.states); !damage.empty())
+        return fmt::format("{}: {}, {}", path, damage, size);
+    return fmt::format("{}: states of recurrent layers after {}, {}", path, counted(found.states->position, "token"),
+                       size);
 }
 
 void add_session(LabelledLines& out, const SessionFindings& found) {
@@ -147,7 +163,8 @@ JsonObject json_of(const SessionFindings& found) {
         json.object("states_file", JsonObject()
                                        .text("path", StatesFile::path_of(found.path).string())
                                        .unsigned_integer("bytes", found.states->file_bytes)
-                                       .integer("tokens", found.states->position));
+                                       .integer("tokens", found.states->position)
+                                       .text("damage", damage_of(*found.states)));
     } else {
         json.null("states_file");
     }

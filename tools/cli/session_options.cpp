@@ -57,7 +57,9 @@ SamplingSettings demanded_sampling(const Settings& settings) {
 }  // namespace
 
 std::vector<OptionSpec> session_option_specs() {
-    return {{"session", "--session", "F", "Keep text and KV in this file as they grow, and go on with what it holds",
+    return {{"session", "--session", "F",
+             "Keep text and KV in this file as they grow (states of recurrent layers in F.states, which moves with "
+             "it), and go on with what it holds",
              OptionRole::OutputFile},
             {"session-limit", "--session-limit", "SIZE",
              "Most KV to keep in it, and what an unfinished prompt and recurrent layers keep beside it; beyond, tokens "

@@ -267,10 +267,14 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
 
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
     if (kv_->max_tokens() >= longest_tokens / kChunkTokens * kChunkTokens) return;
+    const std::string states =
+        kv_->states_bytes() == 0
+            ? ""
+            : fmt::format(", of which the states of recurrent layers need {}", size_text(kv_->states_bytes()));
     callbacks.note(fmt::format(
-        "the session keeps the KV of {} tokens at most (--session-limit {}); what follows them is kept as tokens, "
+        "the session keeps the KV of {} tokens at most (--session-limit {}{}); what follows them is kept as tokens, "
         "and computed again when the session is resumed",
-        kv_->max_tokens(), size_text(request_.limit_bytes)));
+        kv_->max_tokens(), size_text(request_.limit_bytes), states));
 }
 
 std::int64_t TextSession::restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const {
@@ -359,12 +363,28 @@ void TextSession::go_on(std::int64_t asked, bool is_recurrent, const EngineCallb
                                counted(n_restored, "token"), n_prompt + std::ssize(tokens()) - n_restored));
 }
 
+// Adds to a refusal of states what it means.
+std::optional<std::string> TextSession::without_states(std::optional<std::string> refused) const {
+    if (refused)
+        *refused += kv_->n_in_states() > 0
+                        ? fmt::format(
+                              "; until then the session goes on after {} when it is resumed, and what follows "
+                              "them is computed again",
+                              counted(kv_->n_in_states(), "token"))
+                        : "; until then the text is computed again from its beginning when the session is resumed";
+    return refused;
+}
+
 std::optional<std::string> TextSession::save(const TextGenerator& generator) {
     std::optional<std::string> refused = kv_->save();
     prompt_->finish();
     if (auto no_more = prompt_->take_refusal())
         return *no_more + "; if the prompt is interrupted, it begins anew after the KV chunks that are whole";
-    if (refused) *refused += "; until then the session keeps tokens alone, and KV is computed again when it is resumed";
+    if (refused) {
+        *refused += "; until then the session keeps tokens alone, and KV is computed again when it is resumed";
+    } else {
+        refused = without_states(kv_->save_states());
+    }
     const auto now = std::chrono::steady_clock::now();
     if (now - tables_kept_ < kTablesEvery) return refused;
     generator.keep_tables();
@@ -379,9 +399,8 @@ std::int64_t TextSession::n_kept_prompt() const {
 
 std::optional<std::string> TextSession::complete() {
     prompt_->settle();
-    std::optional<std::string> refused = kv_->save_last_states();
-    file_->sync();
-    return refused;
+    file_->sync();  // first, since states are of no use without the KV before them
+    return without_states(kv_->save_last_states());
 }
 
 }  // namespace slipstream::tools

@@ -117,8 +117,8 @@ public:
     /// Appends the tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
     /// Call between passes: saves KV chunks that are full, and every five minutes what drafting has learnt. If the
-    /// system refuses the KV (a full disk), the session continues with tokens alone, and the message to show is
-    /// returned.
+    /// system refuses the KV (a full disk), the session continues with tokens alone; if states of recurrent layers
+    /// cannot be saved, with those saved before. The message to show is returned.
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
     /// Returns how many prompt tokens were not computed again, since the file had their KV or hidden states.
     [[nodiscard]] std::int64_t n_resumed_prompt() const { return n_resumed_prompt_; }
@@ -127,7 +127,7 @@ public:
     /// Returns what saves the prompt while it is computed. Requires attach().
     [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.
-    /// If the system refuses the states of recurrent layers, the message to show is returned.
+    /// If states of recurrent layers cannot be saved, the message to show is returned.
     [[nodiscard]] std::optional<std::string> complete();
 
 private:
@@ -140,6 +140,7 @@ private:
     std::int64_t restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const;
     void keep_prompt(TextGenerator& generator, const EngineCallbacks& callbacks);
     void go_on(std::int64_t asked, bool is_recurrent, const EngineCallbacks& callbacks);
+    [[nodiscard]] std::optional<std::string> without_states(std::optional<std::string> refused) const;
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 
     SessionRequest request_;

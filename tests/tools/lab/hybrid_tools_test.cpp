@@ -187,6 +187,20 @@ TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
     EXPECT_EQ(rest.code, 0) << rest.err;
     EXPECT_THAT(expected.out, StartsWith(rest.out));
     EXPECT_THAT(rest.err, HasSubstr(fmt::format("KV of {} tokens is read", in_states)));
+    // A file of that name which is something else: the note says what it means, and names the remedy.
+    const std::string other = (folder.path() / "t").string();
+    std::ofstream(other + ".states") << "a list of states";
+    const ProgramResult refused = run_program(generate("5", {"--session", other}));
+    EXPECT_EQ(refused.code, 0) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("remove or rename that file"));
+    EXPECT_THAT(refused.err, HasSubstr("the text is computed again from its beginning"));
+    EXPECT_THAT(refused.err, Not(HasSubstr("tokens alone")));
+    const ProgramResult limited =
+        run_program(generate("5", {"--session", (folder.path() / "u").string(), "--session-limit", "64K"}));
+    EXPECT_EQ(limited.code, 0) << limited.err;
+    EXPECT_THAT(
+        limited.err,
+        HasSubstr("KV of 0 tokens at most (--session-limit 64.0 KiB, of which the states of recurrent layers need "));
     // Without states, everything is computed again, and they are saved again.
     std::filesystem::resize_file(session + ".states", 100);
     const ProgramResult again = run_program(generate("900", {"--session", session}));
