@@ -1,4 +1,4 @@
-// The head that proposes tokens (MTP) against its golden logits, made in double by tests/golden/mtp/make.py: in both
+// The MTP head against its golden logits, made in double by tests/golden/mtp/make.py: in both
 // formats, on every kernel variant, fed whole or in pieces; damaged files give one line each.
 #include <algorithm>
 #include <cstring>

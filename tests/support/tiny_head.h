@@ -1,4 +1,4 @@
-// A head that proposes tokens for a tiny model in memory: with random weights, or made so that it is always right, or
+// An MTP head for a tiny model in memory: with random weights, or made so that it is always right, or
 // always wrong, about a target whose next token follows from the last one alone (EchoFiles).
 #pragma once
 
