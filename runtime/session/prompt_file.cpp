@@ -1,24 +1,17 @@
 #include "runtime/session/prompt_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <string>
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
 #include <xxhash.h>
 
 #include "kernels/attention.h"
 #include "kernels/base/check.h"
-#include "kernels/base/error.h"
 #include "kernels/matmul.h"
-#include "offload/atomic_file.h"
 
 namespace slipstream {
 
@@ -26,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "SLPSPRMT";
+constexpr SideFileKind kKind{.magic = "SLPSPRMT", .suffix = ".prompt", .contents = "the hidden states of the prompt"};
 constexpr std::uint32_t kVersion = 1;
 
 struct Head {
@@ -48,28 +41,12 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
     return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-[[noreturn]] void refuse(const fs::path& path, std::string_view what) {
-    throw IoError(fmt::format("{}: the hidden states of the prompt cannot be kept: {}", path.string(), what));
-}
-[[noreturn]] void refuse_reading(const fs::path& path) {
-    throw IoError(
-        fmt::format("{}: the hidden states of the prompt cannot be read: {}", path.string(), std::strerror(errno)));
-}
-
-// Opens a file that is a side file, of whichever session and version; an invalid handle with errno 0 if there is a file
-// that is not.
-FileHandle open_side_file(const fs::path& path, int access = O_RDWR) {
-    FileHandle file(
-        retry_interrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
-    if (file.get() < 0) return file;
-    struct stat status {};
-    std::array<char, 8> magic{};
-    const bool is_ours =
-        ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-        retry_interrupted([&] { return ::pread(file.get(), magic.data(), magic.size(), 0); }) == std::ssize(magic) &&
-        std::string_view(magic.data(), magic.size()) == kMagic;
-    errno = 0;
-    return is_ours ? std::move(file) : FileHandle(-1);
+// Reads the head of a side file; no value if the file is shorter.
+std::optional<Head> read_bytes_of_head(const SideFile& file) {
+    Head found;
+    if (file.size() < sizeof(found)) return std::nullopt;
+    file.read(0, std::as_writable_bytes(std::span(&found, 1)));
+    return found;
 }
 
 }  // namespace
@@ -92,92 +69,59 @@ std::uint64_t PromptFileShape::file_bytes() const {
 }
 
 fs::path PromptFile::path_of(const fs::path& session) {
-    fs::path path = session;
-    path += ".prompt";
-    return path;
+    return SideFile::path_of(session, kKind);
 }
 
 void PromptFile::remove(const fs::path& session) {
-    const fs::path path = path_of(session);
-    if (open_side_file(path).get() >= 0) static_cast<void>(::unlink(path.c_str()));
+    SideFile::remove(session, kKind);
 }
 
-PromptFile::PromptFile(fs::path path, FileHandle file, PromptFileShape shape)
-    : path_(std::move(path)), file_(std::move(file)), shape_(std::move(shape)) {
-    CHECK(0 <= shape_.begin && shape_.begin < shape_.end && shape_.n_after >= 1 && shape_.begin % kChunkTokens == 0 &&
-              shape_.end % kPrefillChunkTokens == 0,
-          "a prompt from {} to {}", shape_.begin, shape_.end);
-}
+PromptFile::PromptFile(SideFile file, PromptFileShape shape) : file_(std::move(file)), shape_(std::move(shape)) {}
 
-std::vector<std::byte> PromptFile::head() const {
+std::vector<std::byte> PromptFileShape::head() const {
+    CHECK(0 <= begin && begin < end && n_after >= 1 && begin % kChunkTokens == 0 && end % kPrefillChunkTokens == 0,
+          "a prompt from {} to {}", begin, end);
     Head head{.version = kVersion,
-              .session_hash = shape_.session_hash,
-              .begin = shape_.begin,
-              .end = shape_.end,
-              .n_after = shape_.n_after,
-              .n_layers = std::ssize(shape_.after_bytes),
-              .row_bytes = shape_.row_bytes,
-              .layers_hash = hash_of(std::as_bytes(std::span(shape_.after_bytes)))};
-    std::ranges::copy(kMagic, head.magic.begin());
+              .session_hash = session_hash,
+              .begin = begin,
+              .end = end,
+              .n_after = n_after,
+              .n_layers = std::ssize(after_bytes),
+              .row_bytes = row_bytes,
+              .layers_hash = hash_of(std::as_bytes(std::span(after_bytes)))};
+    std::ranges::copy(kKind.magic, head.magic.begin());
     const auto bytes = std::as_bytes(std::span(&head, 1));
     head.hash = hash_of(bytes.first(bytes.size() - sizeof(head.hash)));
     return {bytes.begin(), bytes.end()};
 }
 
 std::optional<PromptFileHead> PromptFile::read_head(const fs::path& session) {
-    const FileHandle file = open_side_file(path_of(session), O_RDONLY);
-    Head found;
-    struct stat status {};
-    if (file.get() < 0 ||
-        retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
-        ::fstat(file.get(), &status) != 0)
+    const std::optional<SideFile> file = SideFile::open(session, kKind, O_RDONLY);
+    const std::optional<Head> found = file ? read_bytes_of_head(*file) : std::nullopt;
+    if (!found) return std::nullopt;
+    const auto bytes = std::as_bytes(std::span(&*found, 1));
+    if (found->version != kVersion || found->hash != hash_of(bytes.first(bytes.size() - sizeof(found->hash))))
         return std::nullopt;
-    const auto bytes = std::as_bytes(std::span(&found, 1));
-    if (found.version != kVersion || found.hash != hash_of(bytes.first(bytes.size() - sizeof(found.hash))))
-        return std::nullopt;
-    return PromptFileHead{.file_bytes = static_cast<std::uint64_t>(status.st_size),
-                          .begin = found.begin,
-                          .end = found.end,
-                          .n_after = found.n_after,
-                          .n_layers = found.n_layers};
+    return PromptFileHead{.file_bytes = file->size(),
+                          .begin = found->begin,
+                          .end = found->end,
+                          .n_after = found->n_after,
+                          .n_layers = found->n_layers};
 }
 
 std::optional<PromptFile> PromptFile::open(const fs::path& session, PromptFileShape shape) {
-    const fs::path path = path_of(session);
-    FileHandle file = open_side_file(path);
-    if (file.get() < 0 && errno != 0 && errno != ENOENT) refuse_reading(path);
-    if (file.get() < 0) return std::nullopt;
-    Head found;
-    struct stat status {};
-    if (retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
-        ::fstat(file.get(), &status) != 0)
+    std::optional<SideFile> file = SideFile::open(session, kKind, O_RDWR);
+    const std::optional<Head> found = file ? read_bytes_of_head(*file) : std::nullopt;
+    if (!found || found->begin < 0 || found->begin % kChunkTokens != 0 || found->begin >= shape.end)
         return std::nullopt;
-    if (found.begin < 0 || found.begin % kChunkTokens != 0 || found.begin >= shape.end) return std::nullopt;
-    shape.begin = found.begin;
-    if (static_cast<std::uint64_t>(status.st_size) != shape.file_bytes()) return std::nullopt;
-    PromptFile opened(path, std::move(file), std::move(shape));
-    if (!std::ranges::equal(opened.head(), std::as_bytes(std::span(&found, 1)))) return std::nullopt;
-    return opened;
+    shape.begin = found->begin;
+    if (file->size() != shape.file_bytes() || !std::ranges::equal(shape.head(), std::as_bytes(std::span(&*found, 1))))
+        return std::nullopt;
+    return PromptFile(std::move(*file), std::move(shape));
 }
 
 PromptFile PromptFile::create(const fs::path& session, const PromptFileShape& shape) {
-    const fs::path path = path_of(session);
-    remove(session);
-    FileHandle file(retry_interrupted(
-        [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kOwnerOnlyMode); }));
-    if (file.get() < 0) refuse(path, std::strerror(errno));
-    PromptFile made(path, std::move(file), shape);
-    const auto n_bytes = static_cast<off_t>(shape.file_bytes());
-    try {
-        if (retry_interrupted([&] { return ::fallocate(made.file_.get(), 0, 0, n_bytes); }) != 0 &&
-            (errno != EOPNOTSUPP || retry_interrupted([&] { return ::ftruncate(made.file_.get(), n_bytes); }) != 0))
-            made.fail(errno);
-        made.write(0, made.head());
-    } catch (...) {
-        static_cast<void>(::unlink(path.c_str()));
-        throw;
-    }
-    return made;
+    return {SideFile::create(session, kKind, shape.file_bytes(), shape.head()), shape};
 }
 
 std::uint64_t PromptFile::rows_at(std::int64_t layer) const {
@@ -215,7 +159,7 @@ std::vector<std::byte> PromptFile::encode(const Slot& slot) const {
 
 PromptFile::Slot PromptFile::read_slot(std::size_t slot) const {
     std::vector<std::byte> bytes(slot_head_bytes());
-    read(slot_at(slot), bytes);
+    file_.read(slot_at(slot), bytes);
     const auto n = static_cast<std::size_t>(shape_.n_prefill_chunks());
     Slot found{.generation = 0, .n_layers = std::vector<std::int64_t>(n), .hashes = std::vector<std::uint64_t>(n)};
     std::memcpy(&found.generation, bytes.data(), sizeof(found.generation));
@@ -236,14 +180,14 @@ bool PromptFile::is_whole(std::size_t slot, const Slot& read_slot) const {
     for (std::int64_t i = 0; i < shape_.n_prefill_chunks(); ++i) {
         if (read_slot.n_layers[i] == 0 || read_slot.n_layers[i] == n_layers) continue;
         bytes.resize(shape_.hidden_bytes(i));
-        read(hidden_at(slot, i), bytes);
+        file_.read(hidden_at(slot, i), bytes);
         if (hash_of(bytes) != read_slot.hashes[i]) return false;
     }
     for (std::int64_t layer = 0; layer < read_slot.n_layers.back(); ++layer) {
         std::uint64_t hash = 0;
-        read(rows_at(layer), std::as_writable_bytes(std::span(&hash, 1)));
+        file_.read(rows_at(layer), std::as_writable_bytes(std::span(&hash, 1)));
         bytes.resize(shape_.after_bytes[layer]);
-        read(rows_at(layer) + sizeof(hash), bytes);
+        file_.read(rows_at(layer) + sizeof(hash), bytes);
         if (hash_of(bytes) != hash) return false;
     }
     return true;
@@ -267,11 +211,11 @@ std::optional<PromptState> PromptFile::read_state(const std::function<bool(const
 }
 
 void PromptFile::read_hidden(std::int64_t prefill_chunk, std::byte* out) const {
-    read(hidden_at(slot_, prefill_chunk), {out, shape_.hidden_bytes(prefill_chunk)});
+    file_.read(hidden_at(slot_, prefill_chunk), {out, shape_.hidden_bytes(prefill_chunk)});
 }
 
 void PromptFile::read_rows_after(std::int64_t layer, std::byte* out) const {
-    read(rows_at(layer) + sizeof(std::uint64_t), {out, shape_.after_bytes[layer]});
+    file_.read(rows_at(layer) + sizeof(std::uint64_t), {out, shape_.after_bytes[layer]});
 }
 
 void PromptFile::save_rows_after(const PromptState& state, const PromptReader& reader) {
@@ -280,8 +224,8 @@ void PromptFile::save_rows_after(const PromptState& state, const PromptReader& r
         rows.resize(shape_.after_bytes[n_rows_saved_]);
         reader.rows_after(n_rows_saved_, rows.data());
         const std::uint64_t hash = hash_of(rows);
-        write(rows_at(n_rows_saved_), std::as_bytes(std::span(&hash, 1)));
-        write(rows_at(n_rows_saved_) + sizeof(hash), rows);
+        file_.write(rows_at(n_rows_saved_), std::as_bytes(std::span(&hash, 1)));
+        file_.write(rows_at(n_rows_saved_) + sizeof(hash), rows);
     }
 }
 
@@ -301,37 +245,13 @@ void PromptFile::save_hidden(const PromptState& state,
         if (state.n_layers[chunk] > 0 && state.n_layers[chunk] < std::ssize(shape_.after_bytes)) {
             const std::span<const std::byte> hidden(rows(chunk), shape_.hidden_bytes(chunk));
             made.hashes[chunk] = hash_of(hidden);
-            write(hidden_at(slot, chunk), hidden);
+            file_.write(hidden_at(slot, chunk), hidden);
         }
         on_read(chunk);
     }
-    write(slot_at(slot), encode(made));
+    file_.write(slot_at(slot), encode(made));
     slot_ = slot;
     generation_ = made.generation;
-}
-
-void PromptFile::read(std::uint64_t at, std::span<std::byte> out) const {
-    while (!out.empty()) {
-        const ssize_t n =
-            retry_interrupted([&] { return ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(at)); });
-        if (n <= 0) fail(n < 0 ? errno : EIO);
-        out = out.subspan(n);
-        at += static_cast<std::uint64_t>(n);
-    }
-}
-
-void PromptFile::write(std::uint64_t at, std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-        const ssize_t n = retry_interrupted(
-            [&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)); });
-        if (n <= 0) fail(n < 0 ? errno : ENOSPC);
-        bytes = bytes.subspan(n);
-        at += static_cast<std::uint64_t>(n);
-    }
-}
-
-void PromptFile::fail(int error) const {
-    refuse(path_, std::strerror(error));
 }
 
 }  // namespace slipstream

@@ -2,10 +2,9 @@
 // prompt after the program has ended in any way, beside the KV in the session: the hidden states of the prompt, in two
 // slots that replace each other, and the KV rows of the tokens that follow the prompt in the same pass.
 //
-// The file is named after the session, is for its owner alone, and is removed when the prompt is computed. It belongs
-// to the program that has the session locked. A slot is written before its head, which names it, so a killed program
-// leaves the other slot. All sizes follow from the session and its model: the file is read only if its head is what
-// this program would write, so no count of the file is trusted. Everything has a checksum.
+// The file is removed when the prompt is computed. A slot is written before its head, which names it, so a killed
+// program leaves the other slot. All sizes follow from the session and its model: the file is read only if its head is
+// what this program would write, so no count of the file is trusted. Everything has a checksum.
 //
 // Layout, little-endian: head (magic "SLPSPRMT", u32 version, u32 zero, u64 hash of the session's beginning, i64 begin,
 // end, n_after, n_layers, row bytes, u64 hash of the layers' row sizes, u64 XXH3-64 of these); for each layer: u64
@@ -22,8 +21,8 @@
 #include <span>
 #include <vector>
 
-#include "offload/file_handle.h"
 #include "runtime/pass/prompt_checkpoint.h"
+#include "runtime/session/side_file.h"
 
 namespace slipstream {
 
@@ -40,6 +39,8 @@ struct PromptFileShape {
     /// Returns the bytes of the hidden states of a prefill chunk.
     [[nodiscard]] std::size_t hidden_bytes(std::int64_t prefill_chunk) const;
     [[nodiscard]] std::uint64_t file_bytes() const;
+    /// Returns how the file begins.
+    [[nodiscard]] std::vector<std::byte> head() const;
 };
 
 /// What the head of a side file says.
@@ -93,8 +94,7 @@ private:
         std::vector<std::uint64_t> hashes;  // checksums of the hidden states
     };
 
-    PromptFile(std::filesystem::path path, FileHandle file, PromptFileShape shape);
-    [[nodiscard]] std::vector<std::byte> head() const;
+    PromptFile(SideFile file, PromptFileShape shape);
     [[nodiscard]] std::size_t slot_head_bytes() const;
     [[nodiscard]] std::uint64_t slot_at(std::size_t slot) const;
     [[nodiscard]] std::uint64_t hidden_at(std::size_t slot, std::int64_t prefill_chunk) const;
@@ -102,12 +102,8 @@ private:
     [[nodiscard]] std::vector<std::byte> encode(const Slot& slot) const;
     [[nodiscard]] Slot read_slot(std::size_t slot) const;
     [[nodiscard]] bool is_whole(std::size_t slot, const Slot& read) const;
-    void read(std::uint64_t at, std::span<std::byte> out) const;
-    void write(std::uint64_t at, std::span<const std::byte> bytes) const;
-    [[noreturn]] void fail(int error) const;
 
-    std::filesystem::path path_;
-    FileHandle file_;
+    SideFile file_;
     PromptFileShape shape_;
     std::size_t slot_ = 0;           // the slot that was read or written last
     std::uint64_t generation_ = 0;   // of that slot

@@ -1,22 +1,16 @@
 #include "runtime/session/states_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
 #include <xxhash.h>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "offload/atomic_file.h"
 #include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
@@ -25,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "SLPSSTAT";
+constexpr SideFileKind kKind{.magic = "SLPSSTAT", .suffix = ".states", .contents = "the states of recurrent layers"};
 constexpr std::uint32_t kVersion = 1;
 
 struct Head {
@@ -68,42 +62,13 @@ private:
     std::unique_ptr<XXH3_state_t, FreeHash> state_;
 };
 
-[[noreturn]] void refuse(const fs::path& path, int error) {
-    throw IoError(
-        fmt::format("{}: the states of recurrent layers cannot be kept: {}; {}", path.string(), std::strerror(error),
-                    error == EEXIST ? "remove or rename that file, which is not a session's, and run the same "
-                                      "command again"
-                                    : "when that is put right, run the same command again"));
-}
-[[noreturn]] void refuse_reading(const fs::path& path, int error) {
-    throw IoError(
-        fmt::format("{}: the states of recurrent layers cannot be read: {}", path.string(), std::strerror(error)));
-}
-
-// Opens a file that is a side file, of whichever session and version; an invalid handle with errno 0 if there is a file
-// that is not.
-FileHandle open_side_file(const fs::path& path, int access) {
-    FileHandle file(
-        retry_interrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
-    if (file.get() < 0) return file;
-    struct stat status {};
-    std::array<char, 8> magic{};
-    const bool is_ours =
-        ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-        retry_interrupted([&] { return ::pread(file.get(), magic.data(), magic.size(), 0); }) == std::ssize(magic) &&
-        std::string_view(magic.data(), magic.size()) == kMagic;
-    errno = 0;
-    return is_ours ? std::move(file) : FileHandle(-1);
-}
-
-// Reads the head and the size of a side file. Returns no value if the head is damaged or of another version.
-std::optional<std::pair<Head, std::uint64_t>> read_file_head(const FileHandle& file) {
+// Reads the head of a side file. Returns no value if it is damaged or of another version.
+std::optional<Head> read_head(const SideFile& file) {
     Head found;
-    struct stat status {};
-    if (retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
-        ::fstat(file.get(), &status) != 0 || found.version != kVersion || found.hash != hash_of_fields(found))
-        return std::nullopt;
-    return std::pair(found, static_cast<std::uint64_t>(status.st_size));
+    if (file.size() < sizeof(found)) return std::nullopt;
+    file.read(0, std::as_writable_bytes(std::span(&found, 1)));
+    if (found.version != kVersion || found.hash != hash_of_fields(found)) return std::nullopt;
+    return found;
 }
 
 }  // namespace
@@ -124,25 +89,21 @@ std::uint64_t StatesFileShape::file_bytes() const {
 }
 
 fs::path StatesFile::path_of(const fs::path& session) {
-    fs::path path = session;
-    path += ".states";
-    return path;
+    return SideFile::path_of(session, kKind);
 }
 
 void StatesFile::remove(const fs::path& session) {
-    const fs::path path = path_of(session);
-    if (open_side_file(path, O_RDONLY).get() >= 0) static_cast<void>(::unlink(path.c_str()));
+    SideFile::remove(session, kKind);
 }
 
-StatesFile::StatesFile(fs::path path, FileHandle file, StatesFileShape shape)
-    : path_(std::move(path)), file_(std::move(file)), shape_(std::move(shape)) {}
+StatesFile::StatesFile(SideFile file, StatesFileShape shape) : file_(std::move(file)), shape_(std::move(shape)) {}
 
-std::vector<std::byte> StatesFile::head() const {
+std::vector<std::byte> StatesFileShape::head() const {
     Head head{.version = kVersion,
-              .session_hash = shape_.session_hash,
-              .state_bytes = shape_.state_bytes(),
-              .layers_hash = hash_of(std::as_bytes(std::span(shape_.layer_bytes)))};
-    std::ranges::copy(kMagic, head.magic.begin());
+              .session_hash = session_hash,
+              .state_bytes = state_bytes(),
+              .layers_hash = hash_of(std::as_bytes(std::span(layer_bytes)))};
+    std::ranges::copy(kKind.magic, head.magic.begin());
     head.hash = hash_of_fields(head);
     const auto bytes = std::as_bytes(std::span(&head, 1));
     return {bytes.begin(), bytes.end()};
@@ -155,25 +116,23 @@ std::optional<StatesFileFindings> StatesFile::inspect(const fs::path& session, c
     if (!fs::exists(path, error)) return std::nullopt;
     StatesFileFindings findings{.file_bytes = fs::file_size(path, error)};
     if (error) findings.file_bytes = 0;
-    FileHandle side = open_side_file(path, O_RDONLY);
-    if (side.get() < 0 && errno != 0) refuse_reading(path, errno);
-    if (side.get() < 0) return findings;
-    const auto found = read_file_head(side);
+    std::optional<SideFile> side = SideFile::open(session, kKind, O_RDONLY);
+    const std::optional<Head> found = side ? read_head(*side) : std::nullopt;
     if (!found) return findings;
     StatesFileShape shape;
     shape.session_hash = hash_of(encode_session_begin(begin));
-    if (found->first.session_hash != shape.session_hash) {
+    if (found->session_hash != shape.session_hash) {
         findings.condition = StatesCondition::OfAnotherSession;
         return findings;
     }
     // The states of all layers as if they were of one: the checksum is of their bytes in order.
     const std::uint64_t heads_bytes = sizeof(Head) + 2 * sizeof(Slot);
-    if (found->second < heads_bytes || found->first.state_bytes != (found->second - heads_bytes) / 2 ||
-        (found->second - heads_bytes) % 2 != 0)
+    if (findings.file_bytes < heads_bytes || found->state_bytes != (findings.file_bytes - heads_bytes) / 2 ||
+        (findings.file_bytes - heads_bytes) % 2 != 0)
         return findings;
     shape.context_tokens = begin.context_tokens;
-    shape.layer_bytes = {found->first.state_bytes};
-    StatesFile file(path, std::move(side), std::move(shape));
+    shape.layer_bytes = {found->state_bytes};
+    StatesFile file(std::move(*side), std::move(shape));
     // Without whole states, slots that were never written, or not yet named, are no damage.
     if (file.choose(begin.context_tokens) > 0 || (file.is_unnamed(0) && file.is_unnamed(1)))
         findings.condition = StatesCondition::Good;
@@ -182,35 +141,16 @@ std::optional<StatesFileFindings> StatesFile::inspect(const fs::path& session, c
 }
 
 std::optional<StatesFile> StatesFile::open(const fs::path& session, const StatesFileShape& shape, SessionUse use) {
-    const fs::path path = path_of(session);
-    FileHandle file = open_side_file(path, use == SessionUse::Read ? O_RDONLY : O_RDWR);
-    if (file.get() < 0 && errno != 0 && errno != ENOENT) refuse_reading(path, errno);
-    if (file.get() < 0) return std::nullopt;
-    const auto found = read_file_head(file);
-    if (!found || found->second != shape.file_bytes()) return std::nullopt;
-    StatesFile opened(path, std::move(file), shape);
-    if (!std::ranges::equal(opened.head(), std::as_bytes(std::span(&found->first, 1)))) return std::nullopt;
-    return opened;
+    std::optional<SideFile> side = SideFile::open(session, kKind, use == SessionUse::Read ? O_RDONLY : O_RDWR);
+    const std::optional<Head> found = side ? read_head(*side) : std::nullopt;
+    if (!found || side->size() != shape.file_bytes() ||
+        !std::ranges::equal(shape.head(), std::as_bytes(std::span(&*found, 1))))
+        return std::nullopt;
+    return StatesFile(std::move(*side), shape);
 }
 
 StatesFile StatesFile::create(const fs::path& session, const StatesFileShape& shape) {
-    const fs::path path = path_of(session);
-    remove(session);
-    FileHandle file(retry_interrupted(
-        [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kOwnerOnlyMode); }));
-    if (file.get() < 0) refuse(path, errno);
-    StatesFile made(path, std::move(file), shape);
-    const auto n_bytes = static_cast<off_t>(shape.file_bytes());
-    try {
-        if (retry_interrupted([&] { return ::fallocate(made.file_.get(), 0, 0, n_bytes); }) != 0 &&
-            (errno != EOPNOTSUPP || retry_interrupted([&] { return ::ftruncate(made.file_.get(), n_bytes); }) != 0))
-            refuse(path, errno);
-        made.write(0, made.head());
-    } catch (...) {
-        static_cast<void>(::unlink(path.c_str()));
-        throw;
-    }
-    return made;
+    return {SideFile::create(session, kKind, shape.file_bytes(), shape.head()), shape};
 }
 
 std::uint64_t StatesFile::slot_at(std::size_t slot) const {
@@ -219,7 +159,7 @@ std::uint64_t StatesFile::slot_at(std::size_t slot) const {
 
 StatesFile::Slot StatesFile::read_slot(std::size_t slot) const {
     Slot found;
-    read(slot_at(slot), std::as_writable_bytes(std::span(&found, 1)));
+    file_.read(slot_at(slot), std::as_writable_bytes(std::span(&found, 1)));
     const bool is_good = found.hash == hash_of_fields(found) && found.position > 0 &&
                          found.position % kChunkTokens == 0 && found.position <= shape_.context_tokens;
     return is_good ? found : Slot{};
@@ -228,7 +168,7 @@ StatesFile::Slot StatesFile::read_slot(std::size_t slot) const {
 // Returns whether the slot has no head yet.
 bool StatesFile::is_unnamed(std::size_t slot) const {
     std::array<std::byte, sizeof(Slot)> bytes;
-    read(slot_at(slot), bytes);
+    file_.read(slot_at(slot), bytes);
     return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
 }
 
@@ -241,7 +181,7 @@ bool StatesFile::is_whole(std::size_t slot, const Slot& found) const {
     const std::uint64_t end = begin + shape_.state_bytes();
     for (std::uint64_t at = begin; at < end; at += bytes.size()) {
         bytes.resize(std::min(kBlockBytes, end - at));
-        read(at, bytes);
+        file_.read(at, bytes);
         hash.add(bytes);
     }
     return hash.value() == found.states_hash;
@@ -264,7 +204,7 @@ std::int64_t StatesFile::choose(std::int64_t max_tokens) {
 void StatesFile::read_state(std::int64_t layer, std::byte* out) const {
     std::uint64_t at = slot_at(slot_) + sizeof(Slot);
     for (std::int64_t i = 0; i < layer; ++i) at += shape_.layer_bytes[i];
-    read(at, {out, shape_.layer_bytes[layer]});
+    file_.read(at, {out, shape_.layer_bytes[layer]});
 }
 
 // Until the head is written, the slot that is replaced has no states, since their checksum fails.
@@ -283,39 +223,19 @@ void StatesFile::save(std::int64_t position,
         bytes.resize(shape_.layer_bytes[layer]);
         read_layer(layer, bytes.data());
         hash.add(bytes);
-        write(at, bytes);
+        file_.write(at, bytes);
         at += bytes.size();
     }
     Slot made{.generation = generation_ + 1, .position = position, .states_hash = hash.value()};
     made.hash = hash_of_fields(made);
-    write(slot_at(slot), std::as_bytes(std::span(&made, 1)));
+    file_.write(slot_at(slot), std::as_bytes(std::span(&made, 1)));
     slot_ = slot;
     generation_ = made.generation;
 }
 
 void StatesFile::sync() {
-    if (retry_interrupted([&] { return ::fdatasync(file_.get()); }) != 0) refuse(path_, errno);
+    file_.sync();
     is_synced_ = true;
-}
-
-void StatesFile::read(std::uint64_t at, std::span<std::byte> out) const {
-    while (!out.empty()) {
-        const ssize_t n =
-            retry_interrupted([&] { return ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(at)); });
-        if (n <= 0) refuse_reading(path_, n < 0 ? errno : EIO);
-        out = out.subspan(n);
-        at += static_cast<std::uint64_t>(n);
-    }
-}
-
-void StatesFile::write(std::uint64_t at, std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-        const ssize_t n = retry_interrupted(
-            [&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)); });
-        if (n <= 0) refuse(path_, n < 0 ? errno : ENOSPC);
-        bytes = bytes.subspan(n);
-        at += static_cast<std::uint64_t>(n);
-    }
 }
 
 }  // namespace slipstream

@@ -3,9 +3,8 @@
 //
 // Two slots replace each other, each with a position and the states after it. A slot is written before its head, which
 // names it, so a killed program leaves the other slot; before that, the other slot is forced to the disk, so a power
-// failure leaves it, too. The file is named after the session, is for its owner alone, and
-// belongs to the program that has the session locked. All sizes follow from the session and its model: the file is read
-// only if its head is what this program would write, so no count of the file is trusted. Everything has a checksum.
+// failure leaves it, too. All sizes follow from the session and its model: the file is read only if its head is what
+// this program would write, so no count of the file is trusted. Everything has a checksum.
 //
 // Layout, little-endian: head (magic "SLPSSTAT", u32 version, u32 zero, u64 hash of the session's beginning, u64 bytes
 // of the states of all layers, u64 hash of their sizes by layer, u64 XXH3-64 of these); two slots: u64 generation, i64
@@ -22,9 +21,9 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "offload/file_handle.h"
 #include "runtime/session/session_begin.h"
 #include "runtime/session/session_lock.h"
+#include "runtime/session/side_file.h"
 
 namespace slipstream {
 
@@ -40,6 +39,8 @@ struct StatesFileShape {
     /// Returns the bytes of the states of all layers after one position.
     [[nodiscard]] std::uint64_t state_bytes() const;
     [[nodiscard]] std::uint64_t file_bytes() const;
+    /// Returns how the file begins.
+    [[nodiscard]] std::vector<std::byte> head() const;
 };
 
 enum class StatesCondition : std::uint8_t { Good, OfAnotherSession, Damaged };
@@ -90,17 +91,13 @@ private:
         std::uint64_t hash = 0;  // XXH3-64 of the fields before it
     };
 
-    StatesFile(std::filesystem::path path, FileHandle file, StatesFileShape shape);
-    [[nodiscard]] std::vector<std::byte> head() const;
+    StatesFile(SideFile file, StatesFileShape shape);
     [[nodiscard]] std::uint64_t slot_at(std::size_t slot) const;
     [[nodiscard]] Slot read_slot(std::size_t slot) const;
     [[nodiscard]] bool is_unnamed(std::size_t slot) const;
     [[nodiscard]] bool is_whole(std::size_t slot, const Slot& found) const;
-    void read(std::uint64_t at, std::span<std::byte> out) const;
-    void write(std::uint64_t at, std::span<const std::byte> bytes) const;
 
-    std::filesystem::path path_;
-    FileHandle file_;
+    SideFile file_;
     StatesFileShape shape_;
     std::size_t slot_ = 0;          // the slot that was chosen or saved last
     std::uint64_t generation_ = 0;  // the highest of both slots
