@@ -66,7 +66,7 @@ TEST_P(GoldenHybridOnCard, HasTheGoldenLogitsAndOneText) {
 
     const auto text_of = [&](RankTarget& on, const std::vector<TokenId>& future) {
         NoProposer nothing;
-        ScriptedProposer scripted(future, 0.7, 5);
+        ScriptedProposer scripted(future, 0.7, 5, static_cast<std::uint32_t>(golden.vocab));
         Proposer& proposer = future.empty() ? static_cast<Proposer&>(nothing) : scripted;
         return logged_generation(on, golden.tokens, 12, proposer, future.empty() ? 1 : emulation::kBudget,
                                  {.temperature = 0.8, .seed = 3}, golden.vocab);

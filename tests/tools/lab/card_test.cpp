@@ -93,7 +93,7 @@ TEST(BenchCard, MeasuresEverythingOnce) {
     EXPECT_EQ(lines["matmul_own_x"].size(), 6U);  // 1 and 16 of each
     EXPECT_EQ(lines["matmul_graph"].size(), 9U);  // 1, 3 and 16 of each
     EXPECT_EQ(lines["attention"].size(), 6U);     // three passes at two contexts
-    EXPECT_EQ(lines["op"].size(), 16U);           // five ops and three ways to choose, by two numbers of rows
+    EXPECT_EQ(lines["op"].size(), 18U);           // six ops and three ways to choose, by two numbers of rows
     EXPECT_EQ(lines["launch"].size(), 3U);
     EXPECT_EQ(lines["small_copy"].size(), 2U);
     EXPECT_EQ(lines["copy_events"].size(), 2U);
