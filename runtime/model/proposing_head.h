@@ -10,7 +10,7 @@
 // The hidden state after the output norm is what Qwen's heads take; those of DeepSeek and GLM take it before the norm
 // (llama.cpp, pull request 24025, which measured both for Qwen3.6), so they need other wiring and are not served.
 //
-// Whose layer, embedding, its norm, output norm and LM head are those of `model()`, a model of one layer.
+// The layer, the embedding and its norm, the output norm and the LM head are those of model(), a model of one layer.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +40,10 @@ public:
 
 class ProposingHead {
 public:
-    /// Loads the head onto `device`, all of it resident. `target`: the loaded model of the same files, whose LM head
-    /// the head uses where it is; it must be on one device, with a resident LM head (CHECKed). Null: the head has a
-    /// copy of its own, with options.rounding. What the arguments refer to must outlive this object. Throws as Model
-    /// does.
+    /// Loads all weights of the head into the memory of `device`. `target` is the loaded model of the same files. The
+    /// head reads the target's LM head, which must be whole on one device and must not stream (CHECKed). If `target`
+    /// is null, the head loads a copy of the LM head with options.rounding. What the arguments refer to must outlive
+    /// this object. Throws as Model does.
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target);
     /// Whether the head has a copy of the LM head, or uses the target's.
     enum class LmHead : std::uint8_t { Own, OfTarget };

@@ -39,7 +39,6 @@ public:
     [[nodiscard]] std::int64_t end() const { return end_; }
     /// Returns the row of a kept position (CHECKed), [d_model]. Valid until the next commit.
     [[nodiscard]] std::span<const float> row(std::int64_t position) const;
-    [[nodiscard]] std::int64_t n_kept() const { return n_kept_; }
 
 private:
     [[nodiscard]] std::span<float> row_at(std::vector<float>& rows, std::int64_t index) const {

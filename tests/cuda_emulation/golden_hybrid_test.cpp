@@ -1,6 +1,6 @@
-// Hybrids as they are published, on emulated cards: mixtures behind delta nets with a shared expert that has a gate,
-// and inputs whose matrices are joined (Qwen3-Next). Logits against the golden ones; every placement with the same
-// bits.
+// The golden models with delta nets (Qwen3.5, Qwen3.5-MoE, Qwen3-Next) on an emulated GPU. Qwen3.5-MoE multiplies the
+// result of its shared expert by a gate; Qwen3-Next computes the inputs of a delta net by two joined matrices. Logits
+// are near the golden ones. Texts are the same bits wherever weights and KV are, with draft tokens and without.
 #include <memory>
 #include <numeric>
 #include <string>

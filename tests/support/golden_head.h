@@ -13,7 +13,7 @@ namespace slipstream {
 struct GoldenHead {
     GoldenModel model;                  // the model with the head's tensors, as a Hugging Face directory has them
     std::vector<GoldenTensor> tensors;  // of the head
-    std::vector<TokenId> drafted;       // tokens that the head proposes behind model.tokens, one after the other
+    std::vector<TokenId> drafted;       // draft tokens of the head after model.tokens, in order
     /// [n_tokens - 1 + drafted - 1, vocab]: after each pair of a hidden state and the next token of the text, then
     /// after each drafted token but the last.
     std::vector<float> logits;

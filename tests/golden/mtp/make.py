@@ -6,8 +6,8 @@ transformers leaves the tensors of heads out, so the head is written here in dou
 (arXiv 2412.19437, section 2.2) and vLLM's model_executor/models/qwen3_next_mtp.py, from loops and matrix products
 alone. The model's hidden states are those of transformers, as ../models/make.py runs it.
 
-<case>/head.txt: "tensor NAME SHAPE" lines of the head, and "drafted ..." the tokens that the head proposes one after the
-other behind the case's tokens. <case>/logits.f32: little-endian floats [rows, vocab]: after each pair of hidden state
+<case>/head.txt: "tensor NAME SHAPE" lines of the head, and "drafted ...": the draft tokens that the head gives, one
+after another, after the case's tokens. <case>/logits.f32: little-endian floats [rows, vocab]: after each pair of hidden state
 and next token of the text, then after each of the drafted tokens but the last.
 """
 
