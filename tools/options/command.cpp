@@ -5,7 +5,7 @@
 namespace slipstream::tools {
 
 std::span<const OptionSpec> common_options() {
-    static constexpr std::array kOptions{
+    static const std::array kOptions{
         OptionSpec{"quiet", "-q,--quiet", "", "Print errors only"},
         OptionSpec{"verbose", "-v,--verbose", "", "Print more, e.g. where each setting comes from"},
         OptionSpec{"log-file", "--log-file", "F", "Append all messages to this file", OptionRole::OutputFile},
