@@ -312,12 +312,16 @@ TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
 TEST_F(GpuCheck, TheHeadOfARecurrentModelIsAskedInEachPlacement) {
     EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 0);
     std::set<std::string> runs;
-    for (const nlohmann::json& run : step(json(), "exact-recurrent").at("figures"))
+    const nlohmann::json ran = step(json(), "exact-recurrent");
+    for (const nlohmann::json& run : ran.at("figures"))
         if (run.at("draft").get<std::string>().starts_with("mtp"))
             runs.insert(fmt::format("{} {} {}", run.at("placement").get<std::string>(),
                                     run.at("sampling").get<std::string>(), run.at("draft").get<std::string>()));
     EXPECT_THAT(runs,
                 testing::ElementsAre("resident greedy mtp", "resident seeded mtp", "some-streams seeded mtp,context"));
+}
+
+TEST_F(GpuCheck, AHeadThatProposesNothingIsToldOf) {
     wish("idle_head");
     EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 1);
     EXPECT_THAT(std::string(step(json(), "exact-recurrent").at("line")), HasSubstr("the MTP head proposed nothing"));
