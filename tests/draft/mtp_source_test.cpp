@@ -311,6 +311,48 @@ TEST(MtpSource, TheCacheBeginsAnewWhenItIsFull) {
     EXPECT_FALSE(source.ready(other));
 }
 
+// A batch of nodes of several levels gives the logits of passes level by level: a child needs what the head computed
+// for its parent.
+TEST(MtpSource, SeveralLevelsAtOnceAreComputedOneByOne) {
+    const auto files = hybrid();
+    const TinyHead head_source(*files);
+    SplitEngine engine(*files, {kLayers}, Streams::Nothing);
+    const ProposingHead head(head_source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext},
+                             ProposingHead::LmHead::Own);
+    HiddenTail tail(engine.target->hidden_device(), head_source.config().d_model, 20,
+                    SelfCheck::scratch_nodes_for(SplitEngine::kBudget));
+    engine.target->keep_hidden_in(&tail);
+    const std::vector<TokenId> text = prompt_of(10);
+    std::vector<NodeId> nodes;
+    for (std::int64_t at = 0; at < 9; ++at)
+        nodes.push_back(engine.target->add_node(nodes.empty() ? kCommittedTip : nodes.back(), NodeKind::Certain));
+    static_cast<void>(engine.target->run({.tokens = std::span(text).first(9), .nodes = nodes}));
+    engine.target->commit(nodes);
+    TokenTree tree;
+    tree.reset(text.back());
+    const std::int32_t child = tree.add(0, 11);
+    const std::int32_t sibling = tree.add(0, 12);
+    const std::int32_t grandchild = tree.add(child, 13);
+    const std::vector<std::int32_t> all{0, child, sibling, grandchild};
+    const auto proposals = [&](const std::vector<std::vector<std::int32_t>>& batches) {
+        MtpSource source(head, kGreedy, {.max_nodes = 8, .n_slots = 32});
+        source.attach(tail);
+        source.observe({.text = text, .n_new = std::ssize(text)});
+        for (const std::vector<std::int32_t>& batch : batches) source.expand(tree, text, batch);
+        std::vector<std::pair<TokenId, float>> found;
+        for (const std::int32_t node : all) {
+            std::vector<Proposal> out(6);
+            EXPECT_EQ(source.propose(node, 11, PathNoise(), out), out.size());
+            for (const Proposal& proposal : out) found.emplace_back(proposal.token, proposal.probability);
+        }
+        EXPECT_EQ(source.passes(), batches.size() == 1 ? 3 : 4);
+        return found;
+    };
+    const auto one_by_one = proposals({{0}, {child}, {sibling}, {grandchild}});
+    EXPECT_EQ(proposals({all}), one_by_one);
+    engine.target->keep_hidden_in(nullptr);
+}
+
 TEST(MtpSource, WithoutAHeadOrWithDrawsItIsRefused) {
     DraftContext context;
     context.vocab = kTinyVocab;
