@@ -109,6 +109,7 @@ exact_model() {
     done
     # Drafting by the target itself over a KV view (a part of the KV cache), which recurrent layers do not have.
     if [ ${#CAPS[@]} -gt 0 ] && [ "$EXACT_NAME" != recurrent ]; then capped_run view "${CAPS[0]}" greedy retrieval,context || keep_late; fi
+    if [ "$EXACT_NAME" = recurrent ]; then head_runs; fi
     exact_run self-check "$RESIDENT" greedy auto --self-check || keep_late
     if [ "$status" -ne 124 ] && ! one_line "$EXACT_DIR/run.json" | grep -q '"exact": *true'; then
         EXACT_BAD+=("self-check: the statistics do not say \"exact\": true")
@@ -121,6 +122,16 @@ exact_model() {
     printf 'NOT AS IT MUST BE: %s\n' "${EXACT_BAD[@]}"
     STEP_LINE+=": ${EXACT_BAD[0]}"
     return 1
+}
+# The runs of a model with an MTP head: all resident, where the head uses the LM head of the model, and beside what
+# streams, where it has a copy. With --budget 8 it is asked in each pass, whether it pays or not.
+head_runs() {
+    local sampling
+    for sampling in greedy seeded; do
+        exact_run resident "$RESIDENT" "$sampling" mtp --budget 8 || keep_late
+        if [ "$(stat_number "$EXACT_DIR/run.json" offered)" = 0 ]; then EXACT_BAD+=("$sampling, draft mtp: the MTP head proposed nothing"); fi
+    done
+    if [ ${#CAPS[@]} -gt 0 ]; then capped_run some-streams "${CAPS[0]}" seeded mtp,context || keep_late; fi
 }
 # Call if a run failed: notes that it was out of time, or found too little memory even with a larger cap. Uses the
 # variables of exact_model.
@@ -141,10 +152,10 @@ step_exact_q8() {
         --ctx 2048 --max-tokens 200 --kv-type q8
 }
 
-# exact_random NAME SHAPE LAYERS [TYPE]: the exactness runs of a model of random weights, whose tokenizer has one token per
+# exact_random NAME SHAPE LAYERS [TYPE [OPTION...]]: the exactness runs of a model of random weights, whose tokenizer has one token per
 # byte. The prompt is so long that it is computed in more pieces than there are buffers for hidden states.
 exact_random() {
-    need_model "$1" "$2" "${4:-Q4_K_M}" "$3" || return
+    need_model "$1" "$2" "${4:-Q4_K_M}" "$3" "${@:5}" || return
     cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
     exact_model "$1" -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
 }
@@ -153,5 +164,5 @@ step_exact_1b() { exact_random 1b llama3.2-1b 16; }
 step_exact_windows() { exact_random windows gemma3-1b 26; }
 # gpt-oss: mixtures of experts, attention sinks, a window of 128 in every second layer.
 step_exact_experts() { exact_random experts gpt-oss-20b 2 MXFP4; }
-# Qwen3.5: three of four layers are delta nets.
-step_exact_recurrent() { exact_random recurrent qwen3.5-0.8b 24; }
+# Qwen3.5: three of four layers are delta nets, and an MTP head drafts.
+step_exact_recurrent() { exact_random recurrent qwen3.5-0.8b 24 Q4_K_M --mtp-head; }

@@ -127,12 +127,12 @@ step_demo() {
     return "$status"
 }
 
-# need_model NAME SHAPE TYPE LAYERS: sets MODEL to $WORK/NAME.gguf, a model of random weights; makes it at the first
-# call.
+# need_model NAME SHAPE TYPE LAYERS [OPTION...]: sets MODEL to $WORK/NAME.gguf, a model of random weights; makes it at
+# the first call, with these options of random-model.
 need_model() {
     MODEL=$WORK/$1.gguf
     if [ -s "$MODEL" ]; then return 0; fi
-    limited "$BIN/slipstream-lab" random-model --shape "$2" --type "$3" --layers "$4" --output "$MODEL" && return 0
+    limited "$BIN/slipstream-lab" random-model --shape "$2" --type "$3" --layers "$4" --output "$MODEL" "${@:5}" && return 0
     STEP_LINE="no model $1: $(tail -n 1 "$STEP_DIR/log" | cut -c1-200)"
     return 1
 }

@@ -13,6 +13,7 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
     : n_ids_(shape.n_ids),
       max_nodes_(shape.max_nodes),
       max_rows_(shape.max_rows > 0 ? shape.max_rows : shape.max_nodes),
+      by_level_(shape.by_level),
       sampler_(sampling, n_ids_),
       list_(sampling),
       row_top_(list_.n_listed(), n_ids_),
@@ -45,7 +46,8 @@ void LogitSource::size_for(const SamplerOptions& sampling) {
     history_.reserve(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_);
 }
 
-// Returns the predicted seconds of all passes that expand() makes for `n_nodes` nodes: each has at most max_rows_
+// Returns the predicted seconds of all passes that expand() makes for `n_nodes` nodes of one level: each has at most
+// max_rows_
 // nodes.
 double LogitSource::expand_seconds(std::int64_t n_nodes) const {
     const std::int64_t n_full = n_nodes / max_rows_;
@@ -96,12 +98,22 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
           "{} nodes after {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
     index_of_.resize(tree.size(), -1);
     while (!nodes.empty()) {
-        const auto n = std::min(nodes.size(), static_cast<std::size_t>(max_rows_));
+        const std::size_t n = n_at_once(tree, nodes);
         expand_at_once(tree, nodes.first(n));
         nodes = nodes.subspan(n);
         pass_tokens_.clear();
         pass_nodes_.clear();
     }
+}
+
+// Returns how many of `nodes` the next pass can take.
+std::size_t LogitSource::n_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) const {
+    const std::span<const std::int32_t> most = nodes.first(std::min(nodes.size(), static_cast<std::size_t>(max_rows_)));
+    if (!by_level_) return most.size();
+    const auto waits = [&](std::int32_t node) { return node > 0 && index_of_[tree.parent(node)] < 0; };
+    const auto n = static_cast<std::size_t>(std::ranges::find_if(most, waits) - most.begin());
+    CHECK(n > 0, "node {} before its parent", nodes.front());
+    return n;
 }
 
 // Makes one pass over the tokens of lead() and these nodes, which must not be expanded yet (CHECKed), and keeps their

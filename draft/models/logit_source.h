@@ -31,6 +31,7 @@ struct LogitSourceShape {
     std::int64_t max_lead = 0;   // most tokens of the sequence that a pass feeds before node 0
     std::int64_t max_rows = 0;   // most logits rows of one pass; more nodes take several passes. 0: max_nodes
     DraftRows rows = DraftRows::Best;
+    bool by_level = false;  // whether a node's parent must be computed in an earlier pass; more levels take several
 };
 
 /// Base of sources that make passes of a model. Used by one thread.
@@ -108,6 +109,7 @@ protected:
 private:
     void size_for(const SamplerOptions& sampling);
     void append(TokenId token, NodeId parent);
+    [[nodiscard]] std::size_t n_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) const;
     void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
     [[nodiscard]] std::int32_t index_of(std::int32_t node) const;
     void remember_history(std::span<const TokenId> text);
@@ -118,6 +120,7 @@ private:
     std::int64_t n_ids_;
     std::int64_t max_nodes_;
     std::int64_t max_rows_;
+    bool by_level_;
     Sampler sampler_;     // samples with the target's options
     GuessList list_;      // candidates for the children of the node that propose() was last asked for
     RowTop row_top_;      // of a row

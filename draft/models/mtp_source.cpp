@@ -19,23 +19,27 @@ ForwardLimits pass_limits(std::int64_t max_nodes) {
 }  // namespace
 
 MtpSource::MtpSource(const ProposingHead& head, const SamplerOptions& sampling, const MtpOptions& options)
-    : LogitSource({.n_ids = head.model().config().vocab, .max_nodes = options.max_nodes, .max_lead = kHeadFedTokens},
+    : LogitSource({.n_ids = head.model().config().vocab,
+                   .max_nodes = options.max_nodes,
+                   .max_lead = kHeadFedTokens,
+                   .by_level = true},
                   sampling, options.planned_seconds),
-      d_model_(head.model().config().d_model),
       pass_(head, pass_limits(options.max_nodes)),
       cache_(head.model().device(), head.model().kv_layouts(), options.n_slots + options.max_nodes,
              scratch_rows_for(options.max_nodes)),
-      n_slots_(options.n_slots),
-      parents_(static_cast<std::size_t>(scratch_rows_for(options.max_nodes))),
-      results_(parents_.size() * static_cast<std::size_t>(d_model_)) {
+      n_slots_(options.n_slots) {
     CHECK(options.n_slots >= 2, "{} slots", options.n_slots);
-    path_.reserve(parents_.size());
+    path_.reserve(static_cast<std::size_t>(scratch_rows_for(options.max_nodes)));
 }
 
 std::size_t MtpSource::device_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t max_nodes,
                                     std::int64_t n_slots) {
     return HeadPass::device_bytes(config, pass_limits(max_nodes)) +
            KvCache::device_bytes(config.kv_layouts(kv_dtype), n_slots + max_nodes, scratch_rows_for(max_nodes));
+}
+
+std::size_t MtpSource::pinned_bytes(const ModelConfig& config, std::int64_t max_nodes) {
+    return HeadPass::pinned_bytes(config, pass_limits(max_nodes));
 }
 
 void MtpSource::observe(const Observation& observation) {
@@ -67,12 +71,6 @@ void MtpSource::take_back(std::span<const TokenId> text) {
     text_.resize(static_cast<std::size_t>(std::min(n_same, end_cached() + 1)));
 }
 
-NodeId MtpSource::add_node(NodeId parent) {
-    const NodeId node = cache_.add_node(parent);
-    parents_[static_cast<std::size_t>(node.row)] = parent;
-    return node;
-}
-
 // Brings the cache up to the position before the last one of `text`; the rest goes into the tree's first pass. Node 0
 // is the last token of `text`, at the position before it.
 void MtpSource::start_tree(std::span<const TokenId> text) {
@@ -97,18 +95,14 @@ void MtpSource::start_tree(std::span<const TokenId> text) {
 }
 
 LogitRows MtpSource::run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                         std::span<const std::int32_t> logit_tokens, const LogitRequest& /*needs*/) {
+                         std::span<const std::int32_t> logit_tokens, const LogitRequest& needs) {
     std::int64_t n_of_target = 0;
     for (std::int64_t i = 0; i < std::ssize(nodes); ++i) {
-        const bool of_target = nodes[i].row < n_lead();
-        if (of_target) CHECK(n_of_target++ == i, "a token of the sequence after nodes of the tree");
-        const std::span<const float> from = of_target ? tail_->row(end_cached() + nodes[i].row)
-                                                      : result(parents_[static_cast<std::size_t>(nodes[i].row)]);
-        std::ranges::copy(from, pass_.input(i).begin());
+        if (nodes[i].row >= n_lead()) continue;
+        CHECK(n_of_target++ == i, "a token of the sequence after nodes of the tree");
+        std::ranges::copy(tail_->row(end_cached() + nodes[i].row), pass_.input(i).begin());
     }
-    const LogitRows logits = pass_.run(cache_, tokens, nodes, n_of_target, logit_tokens);
-    for (std::int64_t i = 0; i < std::ssize(nodes); ++i) std::ranges::copy(pass_.output(i), result(nodes[i]).begin());
-    return logits;
+    return pass_.run(cache_, tokens, nodes, n_of_target, logit_tokens, needs);
 }
 
 }  // namespace slipstream::draft

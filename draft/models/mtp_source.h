@@ -1,6 +1,6 @@
 // The target's own MTP head (runtime/model/proposing_head.h) as a source: one layer that proposes tokens from the
 // target's hidden states. It grows a tree level by level; the hidden state of a child is what the head computed for its
-// parent.
+// parent, which stays on the head's device.
 //
 // The head attends to a KV cache of its own: the row of position i needs the token at i + 1 and the target's hidden
 // state at i. Hidden states are kept of the last positions of a text alone (the hidden tail,
@@ -26,6 +26,10 @@ namespace slipstream::draft {
 
 /// Last positions of a text whose hidden states are kept for the head, besides those of a tree.
 inline constexpr std::int64_t kHiddenRows = 512;
+/// Returns the last positions whose hidden states are kept beside trees of up to `budget` nodes.
+[[nodiscard]] constexpr std::int64_t hidden_rows(std::int64_t budget) {
+    return kHiddenRows + budget;
+}
 /// Most tokens of the sequence that one pass of the head takes before node 0.
 inline constexpr std::int64_t kHeadFedTokens = 128;
 
@@ -44,6 +48,8 @@ public:
     /// Returns what the constructor takes from the device's memory budget. `config`: that of the head's model.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t max_nodes,
                                                   std::int64_t n_slots);
+    /// Returns what the constructor takes of page-locked host memory if the host does not share the device's memory.
+    [[nodiscard]] static std::size_t pinned_bytes(const ModelConfig& config, std::int64_t max_nodes);
     /// Drafts from the hidden states in `tail` from now on, which must follow the target and outlive this object.
     void attach(const HiddenTail& tail) { tail_ = &tail; }
 
@@ -58,27 +64,20 @@ public:
 
 private:
     void start_tree(std::span<const TokenId> text) override;
-    NodeId add_node(NodeId parent) override;
+    NodeId add_node(NodeId parent) override { return cache_.add_node(parent); }
     LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs) override;
     [[nodiscard]] std::int64_t n_cached() const override { return cache_.n_committed(); }
 
     void take_back(std::span<const TokenId> text);
     void commit_lead();  // the lead: the sequence's tokens in a tree's first pass, the last of them node 0
-    [[nodiscard]] std::span<float> result(NodeId node) {
-        return std::span(results_).subspan(static_cast<std::size_t>(node.row * d_model_),
-                                           static_cast<std::size_t>(d_model_));
-    }
 
-    std::int64_t d_model_;
     HeadPass pass_;
     KvCache cache_;
     std::int64_t n_slots_;
     const HiddenTail* tail_ = nullptr;  // null: not attached
     std::int64_t first_ = 0;            // position of slot 0
-    std::vector<TokenId> text_;    // the sequence up to the token of the last cached position, end_cached() + 1 tokens
-    std::vector<NodeId> parents_;  // [scratch rows]
-    std::vector<float> results_;   // [scratch rows][d_model]: hidden states that the head computed
+    std::vector<TokenId> text_;  // the sequence up to the token of the last cached position, end_cached() + 1 tokens
     std::vector<NodeId> path_;
 };
 

@@ -44,41 +44,65 @@ std::size_t tensor_bytes(const HeadTensors& tensors) {
 
 }  // namespace
 
-ProposingHead::ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target)
-    : without_lm_head_(target != nullptr ? std::make_unique<WithoutLmHead>(source) : nullptr),
+ProposingHead::ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, LmHead lm_head)
+    : without_lm_head_(lm_head == LmHead::OfTarget ? std::make_unique<WithoutLmHead>(source) : nullptr),
       model_(std::make_unique<Model>(without_lm_head_ ? *without_lm_head_ : static_cast<const WeightSource&>(source),
                                      device, options)),
-      lm_head_(target != nullptr ? target : model_.get()),
       tensors_(source.head_tensors()) {
-    CHECK(device.shares_host_memory(), "an MTP head on {}", device.name());
-    std::int64_t rows = 0;
-    for (const MatrixPart& part : lm_head()) {
-        CHECK(!lm_head_->streams(part.item), "a head that uses an LM head that streams");
-        rows += part.packed.shape[0];
-    }
-    CHECK(rows == source.config().vocab, "an LM head of {} rows, {} tokens", rows, source.config().vocab);
-    memory_ = device.allocate(tensor_bytes(tensors_), options.tag, "the projection of the MTP head");
+    if (lm_head == LmHead::Own) use_lm_head_of(*model_);
+    const std::size_t bytes = tensor_bytes(tensors_);
+    memory_ = device.allocate(bytes, options.tag, "the projection of the MTP head");
+    // They are packed where the host can write, and sent in one copy to a device whose memory it does not share.
+    Buffer sent;
+    if (!device.shares_host_memory())
+        sent = device.allocate_host(bytes, MemoryTag::Workspace, "the projection of the MTP head");
+    std::byte* const here = device.shares_host_memory() ? memory_.data() : sent.data();
     const std::unique_ptr<Stream> stream = device.make_stream(StreamKind::Compute);
-    std::byte* at = memory_.data();
     const ConstTensorView projection = tensors_.projection;
-    const TensorView packed =
-        packed_view(at, projection.dtype, projection.rows(), projection.cols(), packed_layout(device.kind()));
+    const auto packed_at = [&](std::byte* data) {
+        return packed_view(data, projection.dtype, projection.rows(), projection.cols(), packed_layout(device.kind()));
+    };
     const std::span<const std::byte> stored(projection.data,
                                             static_cast<std::size_t>(projection.rows()) * projection.row_stride_bytes);
     source.prefetch(stored);
-    pack_weights({device, *stream}, {.weights = projection, .packed = packed});
+    pack_weights({device, *stream}, {.weights = projection, .packed = packed_at(here)});
     stream->synchronize();
     source.release(stored);
-    tensors_.projection = packed;
-    at += projection_bytes(projection);
+    tensors_.projection = packed_at(memory_.data());
+    std::size_t at = projection_bytes(projection);
     for (ConstTensorView* norm : {&tensors_.hidden_norm, &tensors_.target_norm}) {
-        const std::span<float> weights(reinterpret_cast<float*>(at), static_cast<std::size_t>(norm->cols()));
+        const std::span<float> weights(reinterpret_cast<float*>(here + at), static_cast<std::size_t>(norm->cols()));
         cpu::dequantize_row(norm->dtype, norm->data, weights.data(), norm->cols());
         for (float& weight : weights) weight += source.config().norm_offset;
+        const std::byte* const place = memory_.data() + at;
         at += norm_bytes(*norm);
-        *norm = vector_view<const std::byte>(reinterpret_cast<const std::byte*>(weights.data()), DType::F32,
-                                             std::ssize(weights));
+        *norm = vector_view(place, DType::F32, std::ssize(weights));
     }
+    if (here == memory_.data()) return;
+    stream->copy(memory_.data(), here, bytes);
+    stream->synchronize();
+}
+
+void ProposingHead::use_lm_head_of(const Model& target) {
+    CHECK(can_use_lm_head_of(target), "an LM head that streams, is split, or is on another device than {}",
+          model_->device().name());
+    lm_head_ = &target;
+}
+
+bool ProposingHead::can_use_lm_head_of(const Model& target) const {
+    std::int64_t rows = 0;
+    for (const MatrixPart& part : target.parts(0, TensorRole::LmHead)) {
+        if (target.streams(part.item)) return false;
+        rows += part.packed.shape[0];
+    }
+    return &target.device() == &model_->device() && rows == model_->config().vocab;
+}
+
+void ProposingHead::check_kernels(const HeadSource& source, DeviceKind kind) {
+    ModelWeights weights = source.weights();
+    slipstream::check_kernels(weights, kind);
+    weights.lm_head = source.head_tensors().projection;
+    slipstream::check_kernels(weights, kind);
 }
 
 std::size_t ProposingHead::device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head) {

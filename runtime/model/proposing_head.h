@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/base/check.h"
 #include "kernels/device.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weight_source.h"
@@ -40,28 +41,38 @@ public:
 
 class ProposingHead {
 public:
-    /// Loads all weights of the head into the memory of `device`. `target` is the loaded model of the same files. The
-    /// head reads the target's LM head, which must be whole on one device and must not stream (CHECKed). If `target`
-    /// is null, the head loads a copy of the LM head with options.rounding. What the arguments refer to must outlive
-    /// this object. Throws as Model does.
-    ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target);
-    /// Whether the head has a copy of the LM head, or uses the target's.
+    /// Whether the head has a copy of the LM head, or uses that of the loaded target.
     enum class LmHead : std::uint8_t { Own, OfTarget };
+    /// Loads all weights of the head into the memory of `device`; with LmHead::Own also a copy of the LM head, with
+    /// options.rounding. With LmHead::OfTarget, use_lm_head_of() must be called before the first pass. What the
+    /// arguments refer to must outlive this object. Throws as Model does.
+    ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, LmHead lm_head);
+    /// Returns whether `target`, a loaded model of the same files, has the whole LM head resident on the head's device.
+    [[nodiscard]] bool can_use_lm_head_of(const Model& target) const;
+    /// Returns whether use_lm_head_of() must be called.
+    [[nodiscard]] bool lacks_lm_head() const { return lm_head_ == nullptr; }
+    /// Uses that LM head (CHECKed to be one that can be used). `target` must outlive this object.
+    void use_lm_head_of(const Model& target);
+    /// Throws Unsupported, with a line for the user, if devices of this kind have no kernels for a matrix of the head.
+    static void check_kernels(const HeadSource& source, DeviceKind kind);
     /// Returns the bytes that the constructor takes from the device's memory budget.
     [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head);
 
     /// Returns the model of one layer. It has an LM head only if the head has one of its own: see lm_head().
     [[nodiscard]] const Model& model() const { return *model_; }
-    /// Returns the parts of the LM head.
-    [[nodiscard]] std::span<const MatrixPart> lm_head() const { return lm_head_->parts(0, TensorRole::LmHead); }
+    /// Returns the parts of the LM head. Requires that there is one (CHECKed): see use_lm_head_of().
+    [[nodiscard]] std::span<const MatrixPart> lm_head() const {
+        CHECK(lm_head_ != nullptr, "an MTP head before the target's LM head");
+        return lm_head_->parts(0, TensorRole::LmHead);
+    }
     /// Returns the HeadTensors on the device: the projection packed, the norms as F32.
     [[nodiscard]] const HeadTensors& tensors() const { return tensors_; }
 
 private:
     std::unique_ptr<WeightSource> without_lm_head_;  // null: the head has its own
     std::unique_ptr<Model> model_;
-    const Model* lm_head_;
-    Buffer memory_;  // of tensors_
+    const Model* lm_head_ = nullptr;  // the model that has the LM head; null: use_lm_head_of() was not called yet
+    Buffer memory_;                   // of tensors_
     HeadTensors tensors_;
 };
 

@@ -6,27 +6,42 @@
 
 namespace slipstream {
 
-HiddenTail::HiddenTail(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes)
+HiddenTail::HiddenTail(Device& device, std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes)
     : d_model_(d_model),
       n_kept_(n_kept),
       kept_(static_cast<std::size_t>(n_kept * d_model)),
-      of_nodes_(static_cast<std::size_t>(max_nodes * d_model)),
       has_row_(static_cast<std::size_t>(max_nodes), false) {
     CHECK(d_model > 0 && n_kept > 0 && max_nodes > 0, "{} rows of {}, {} nodes", n_kept, d_model, max_nodes);
+    const auto n_floats = static_cast<std::size_t>(max_nodes * d_model);
+    if (device.shares_host_memory()) {
+        pageable_.resize(n_floats);
+        of_nodes_ = pageable_;
+    } else {
+        locked_ = device.allocate_host(n_floats * sizeof(float), MemoryTag::Draft, "hidden states for the MTP head");
+        of_nodes_ = {reinterpret_cast<float*>(locked_.data()), n_floats};
+    }
 }
 
-void HiddenTail::take(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows) {
+HiddenTail::HostBytes HiddenTail::host_bytes(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes) {
+    const std::size_t row = row_bytes(DType::F32, d_model);
+    const std::size_t of_nodes = static_cast<std::size_t>(max_nodes) * row;
+    return {.all = static_cast<std::size_t>(n_kept) * row + of_nodes, .of_nodes = of_nodes};
+}
+
+void HiddenTail::enqueue_copy(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows) {
     CHECK(rows.rows() == std::ssize(nodes) && rows.cols() == d_model_, "{} rows of {} nodes", rows.rows(),
           nodes.size());
     // One copy for each run of consecutive nodes; those of a pass are mostly one run.
     for (std::int64_t begin = 0, end = 0; begin < std::ssize(nodes); begin = end) {
         const std::int32_t node = nodes[begin].row;
         for (end = begin + 1; end < std::ssize(nodes) && nodes[end].row == node + end - begin;) ++end;
-        exec.stream.copy(reinterpret_cast<std::byte*>(row_at(of_nodes_, node).data()), rows.row(begin),
+        exec.stream.copy(row_at(of_nodes_, node).data(), rows.row(begin),
                          static_cast<std::size_t>(end - begin) * rows.row_stride_bytes);
-        std::fill_n(has_row_.begin() + node, end - begin, true);
     }
-    exec.stream.synchronize();
+}
+
+void HiddenTail::take(std::span<const NodeId> nodes) {
+    for (const NodeId node : nodes) has_row_[static_cast<std::size_t>(node.row)] = true;
 }
 
 void HiddenTail::commit(std::int64_t first, std::span<const NodeId> path) {

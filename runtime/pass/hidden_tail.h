@@ -18,13 +18,23 @@ namespace slipstream {
 
 class HiddenTail {
 public:
-    /// Keeps the last `n_kept` positions. `max_nodes`: of the sequence's cache. Allocates host memory, no device's.
-    HiddenTail(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
+    /// Keeps the last `n_kept` positions. `max_nodes`: of the sequence's cache; `device`: that with the last layer.
+    /// Allocates host memory, that of nodes page-locked if the host does not share the device's memory; nothing of the
+    /// device's budget. Throws OutOfBudget.
+    HiddenTail(Device& device, std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
+    /// Returns the bytes of host memory that the constructor takes, and how many of them are those of nodes.
+    struct HostBytes {
+        std::size_t all = 0;
+        std::size_t of_nodes = 0;
+    };
+    [[nodiscard]] static HostBytes host_bytes(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
 
     // What follows the passes and commits of a sequence (RankTarget).
 
-    /// Copies the rows [nodes, d_model], F32, of a pass that is done. Returns when they are copied.
-    void take(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows);
+    /// Enqueues the copy of the rows [nodes, d_model], F32, of a pass, behind the pass on its stream.
+    void enqueue_copy(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows);
+    /// Call when that stream has passed the copy: these nodes have their rows.
+    void take(std::span<const NodeId> nodes);
     /// Keeps the rows of `path`, which are committed from position `first` on, and forgets those of all other nodes.
     void commit(std::int64_t first, std::span<const NodeId> path);
     /// Forgets the rows of all nodes.
@@ -41,15 +51,17 @@ public:
     [[nodiscard]] std::span<const float> row(std::int64_t position) const;
 
 private:
-    [[nodiscard]] std::span<float> row_at(std::vector<float>& rows, std::int64_t index) const {
-        return std::span(rows).subspan(static_cast<std::size_t>(index * d_model_), static_cast<std::size_t>(d_model_));
+    [[nodiscard]] std::span<float> row_at(std::span<float> rows, std::int64_t index) const {
+        return rows.subspan(static_cast<std::size_t>(index * d_model_), static_cast<std::size_t>(d_model_));
     }
 
     std::int64_t d_model_;
     std::int64_t n_kept_;
-    std::vector<float> kept_;      // [n_kept][d_model]: position p at p % n_kept
-    std::vector<float> of_nodes_;  // [max_nodes][d_model]
-    std::vector<bool> has_row_;    // [max_nodes]
+    std::vector<float> kept_;  // [n_kept][d_model]: position p at p % n_kept
+    Buffer locked_;            // memory of of_nodes_ if the host does not share the device's; else pageable_ is
+    std::vector<float> pageable_;
+    std::span<float> of_nodes_;  // [max_nodes][d_model]
+    std::vector<bool> has_row_;  // [max_nodes]
     std::int64_t begin_ = 0;
     std::int64_t end_ = 0;
 };

@@ -61,8 +61,9 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         SequenceParts& parts = *sequences_.emplace_back(std::make_unique<SequenceParts>(ranks, caches, arena));
         if (!check_ranks.empty()) parts.check_target.emplace(check_ranks, pointers(caches), arena);
         if (needs.hidden_rows > 0) {
-            parts.hidden = std::make_unique<HiddenTail>(shards.front().model->config().d_model, needs.hidden_rows,
-                                                        needs.scratch_nodes);
+            parts.hidden =
+                std::make_unique<HiddenTail>(parts.target.hidden_device(), shards.front().model->config().d_model,
+                                             needs.hidden_rows, needs.scratch_nodes);
             parts.target.keep_hidden_in(parts.hidden.get());
         }
         if (!needs.view) continue;

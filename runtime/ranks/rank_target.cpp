@@ -184,7 +184,13 @@ void RankTarget::begin(const TargetPass& pass) {
         if (complete) extended_from_ = -1;
     }
     if (complete) n_logits_ = std::ssize(pass.logit_tokens);
-    nodes_ = complete ? pass.nodes : std::span<const NodeId>{};
+    nodes_ = complete && tail_ != nullptr ? pass.nodes : std::span<const NodeId>{};
+    if (!nodes_.empty()) {
+        const std::size_t last = owners_.back().front().rank;
+        on_rank(ranks_, last, kLmHeadStage, [&] {
+            tail_->enqueue_copy(exec(last), nodes_, ranks_[last].forward->last_hidden(std::ssize(nodes_)));
+        });
+    }
     in_pass_ = true;
 }
 
@@ -194,11 +200,7 @@ LogitRows RankTarget::finish() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(ranks_, rank, kLmHeadStage, [&] { exec(rank).stream.synchronize(); });
     end_views(n_logits_ > 0);
-    if (tail_ != nullptr && !nodes_.empty()) {
-        const std::size_t last = owners_.back().front().rank;
-        on_rank(ranks_, last, kLmHeadStage,
-                [&] { tail_->take(exec(last), nodes_, ranks_[last].forward->last_hidden(std::ssize(nodes_))); });
-    }
+    if (tail_ != nullptr) tail_->take(nodes_);
     failed_ = false;
     return logits_.gather(n_logits_);
 }

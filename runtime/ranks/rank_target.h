@@ -41,6 +41,8 @@ public:
     /// Makes `tail` follow each pass and each commit from now on; null: none does. It must outlive this object. Must
     /// not be called during a pass (CHECKed).
     void keep_hidden_in(HiddenTail* tail);
+    /// Returns the device with the last layer, from which hidden states come.
+    [[nodiscard]] Device& hidden_device() const { return exec(owners_.back().front().rank).device; }
 
     [[nodiscard]] TargetShape shape() const override;
     [[nodiscard]] std::int64_t n_committed() const override { return caches_.front()->n_committed(); }

@@ -63,6 +63,9 @@ std::int64_t Machine::n_kernels() const {
 std::int32_t Machine::locking_card() const {
     return state_->locking_card;
 }
+std::int64_t Machine::n_waits() const {
+    return state_->n_waits;
+}
 std::int64_t Machine::n_copies() const {
     return state_->n_copies;
 }

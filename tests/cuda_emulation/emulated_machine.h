@@ -81,6 +81,8 @@ public:
     [[nodiscard]] std::int64_t n_kernels() const;
     [[nodiscard]] std::int64_t n_copies() const;
     [[nodiscard]] std::int64_t n_graph_launches() const;
+    /// Waits of the host for a whole stream.
+    [[nodiscard]] std::int64_t n_waits() const;
     /// Graphs that live.
     [[nodiscard]] std::int64_t n_graphs() const;
     /// Whether captures fail at their end for want of memory.

@@ -142,6 +142,7 @@ Status free_stream(Place place, ErrorText* error) {
 
 Status synchronize(Place place, ErrorText* error) {
     if (Machine::State::ends_capture_of(stream_of(place), "synchronize", error)) return Status::Failed;
+    ++machine->n_waits;
     machine->drain(stream_of(place));
     return Status::Ok;
 }

@@ -8,12 +8,15 @@
 #include <optional>
 #include <vector>
 
+#include "draft/drafter.h"
+#include "draft/models/mtp_source.h"
 #include "runner_on_cards.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/loop/loop_needs.h"
 #include "runtime/ranks/layer_split.h"
 #include "runtime/ranks/model_runner.h"
 #include "runtime/ranks/tensor_split.h"
+#include "tests/support/tiny_head.h"
 
 namespace slipstream::emulation {
 
@@ -27,6 +30,7 @@ struct FaultCase {
     bool whole_prompt = false;    // the prompt is fed anew each time, by layers
     std::int64_t n_experts = 0;   // of each layer but the first; 0: none
     bool recurs = false;          // layers are recurrent: a text goes on from a checkpoint of the prompt
+    bool has_head = false;        // an MTP head guesses, on the first card
 };
 
 inline constexpr FaultCase kFaultCases[] = {
@@ -38,6 +42,8 @@ inline constexpr FaultCase kFaultCases[] = {
     {"hybrid", Split::OneCard, Streams::Both, 600, false, 0, true},
     {"hybrid-layers", Split::Layers, Streams::Nothing, 600, false, 0, true},
     {"hybrid-prompt", Split::OneCard, Streams::Both, 515, true, 0, true},
+    {"hybrid-mtp", Split::OneCard, Streams::Weights, 600, false, 0, true, true},
+    {"layers-mtp", Split::Layers, Streams::Nothing, 600, false, 0, true, true},
     {"layers", Split::Layers, Streams::Both},
     {"layers-views", Split::Layers, Streams::Kv},
     {"layers-prompt", Split::Layers, Streams::Both, 515, true},
@@ -75,6 +81,36 @@ private:
     ViewPasses* passes_;
 };
 
+/// An MTP head of random weights, and what it drafts from.
+struct FaultHead {
+    FaultHead(const ModelFiles& files, Device& device, RankTarget& of)
+        : source(files),
+          head(source, device, {.context_tokens = kContext}, ProposingHead::LmHead::Own),
+          tail(of.hidden_device(), files.config().d_model, draft::kHiddenRows, SelfCheck::scratch_nodes_for(kBudget)),
+          target(of) {
+        draft::DraftOptions options;
+        options.sources = {draft::SourceKind::Mtp};
+        options.max_budget = kBudget;
+        options.adapt_budget = false;
+        draft::DraftContext context;
+        context.vocab = kTinyVocab;
+        context.sampling = {.temperature = 0.8, .seed = 3};
+        context.head = &head;
+        drafter = draft::make_drafter(options, context);
+        drafter->attach_hidden(tail);
+        target.keep_hidden_in(&tail);
+    }
+    ~FaultHead() { target.keep_hidden_in(nullptr); }
+    FaultHead(const FaultHead&) = delete;
+    FaultHead& operator=(const FaultHead&) = delete;
+
+    TinyHead source;
+    ProposingHead head;
+    HiddenTail tail;
+    RankTarget& target;
+    std::unique_ptr<draft::Drafter> drafter;
+};
+
 class FaultEngine {
 public:
     FaultEngine(const ModelFiles& files, const FaultCase& of, Timing timing)
@@ -103,6 +139,7 @@ public:
             runner().use_view(true);
             proposer_.emplace(*runner().view());
         }
+        if (of.has_head) head_.emplace(files, *devices.front(), runner().target());
         prompt_ = prompt_of(of.n_prompt);
         if (of.whole_prompt) CHECK(target_->takes_prompt(512), "a prompt by layers");
     }
@@ -116,7 +153,9 @@ public:
         Sampler sampler({.temperature = 0.8, .seed = 3}, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer nothing;
-        LogitLog log(proposer_ ? static_cast<Proposer&>(*proposer_) : nothing);
+        LogitLog log(head_       ? static_cast<Proposer&>(*head_->drafter)
+                     : proposer_ ? static_cast<Proposer&>(*proposer_)
+                                 : nothing);
         Sequence sequence(*target_);
         GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt_);
@@ -134,7 +173,10 @@ public:
         return generated;
     }
     [[nodiscard]] Target& target() { return *target_; }
-    [[nodiscard]] std::int64_t n_guessed() const { return proposer_ ? proposer_->n_guessed : 0; }
+    [[nodiscard]] std::int64_t n_guessed() const {
+        if (head_) return head_->drafter->figures().front().offered;
+        return proposer_ ? proposer_->n_guessed : 0;
+    }
 
     Machine machine;
 
@@ -147,6 +189,7 @@ private:
     std::optional<RunnerOnCards> on_cards_;
     Target* target_ = nullptr;
     std::optional<ViewProposer> proposer_;
+    std::optional<FaultHead> head_;
     std::vector<TokenId> prompt_;
 };
 

@@ -97,6 +97,7 @@ std::vector<Point> points_of(const ModelFiles& files, const FaultCase& of, const
             }
         }
         if (of.streams == Streams::Kv) CHECK(engine.n_guessed() > 0, "{}: no view was ready", of.name);
+        if (of.has_head) CHECK(engine.n_guessed() > 0, "{}: the head has not guessed", of.name);
     }
     return points;
 }

@@ -95,6 +95,7 @@ struct Machine::State {
     std::int64_t n_pageable_copies = 0;
     std::int64_t n_kernels = 0;
     std::int64_t n_copies = 0;
+    std::int64_t n_waits = 0;
     std::int64_t n_graph_launches = 0;
     std::int64_t n_graphs = 0;
     std::int64_t n_prompt_products = 0;

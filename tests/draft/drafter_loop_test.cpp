@@ -48,7 +48,9 @@ struct Pair {
           model(*files, device, LoadOptions{.context_tokens = kContext}),
           draft_model(*draft_files, device, {}),
           head_source(*files),
-          head(head_source, device, {.context_tokens = kContext}, &model) {}
+          head(head_source, device, {.context_tokens = kContext}, ProposingHead::LmHead::OfTarget) {
+        head.use_lm_head_of(model);
+    }
 
     [[nodiscard]] DraftContext target(const SamplerOptions& sampling) const {
         DraftContext target;
@@ -102,7 +104,7 @@ public:
           view_builder_(cache_, view_, pair.model, view),
           forward_(pair.model, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),
-          tail_(pair.model.config().d_model, kHiddenRows, cache_.max_nodes()),
+          tail_(pair.model.device(), pair.model.config().d_model, kHiddenRows, cache_.max_nodes()),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
           rejection_(sampler_, pair.model.config().vocab, nullptr) {}

@@ -97,8 +97,9 @@ struct Subject {
         files = ModelFiles::open(path);
         model = std::make_unique<Model>(*files, device, LoadOptions{.context_tokens = kContext});
         head_source = std::make_unique<TinyHead>(*files);
-        head =
-            std::make_unique<ProposingHead>(*head_source, device, LoadOptions{.context_tokens = kContext}, model.get());
+        head = std::make_unique<ProposingHead>(*head_source, device, LoadOptions{.context_tokens = kContext},
+                                               ProposingHead::LmHead::OfTarget);
+        head->use_lm_head_of(*model);
         tokenizer = make_tokenizer(files->tokenizer_source());
         fingerprint = tokenizer_fingerprint(*tokenizer);
         if (!draft_path.empty()) {
@@ -204,7 +205,7 @@ public:
           view_builder_(cache_, view_, *subject.model, kView),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
           view_passes_(forward_, view_),
-          tail_(subject.model->config().d_model, kHiddenRows, cache_.max_nodes()),
+          tail_(subject.model->device(), subject.model->config().d_model, kHiddenRows, cache_.max_nodes()),
           self_check_(*subject.model, cache_) {}
 
     enum class Checked : std::uint8_t { No, Yes };

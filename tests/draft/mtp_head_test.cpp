@@ -15,34 +15,19 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
-#include "runtime/cache/kv_cache.h"
 #include "runtime/formats/head_files.h"
 #include "runtime/formats/ignored_tensors.h"
-#include "runtime/pass/forward.h"
-#include "runtime/pass/head_pass.h"
 #include "runtime/pass/hidden_tail.h"
-#include "runtime/ranks/rank_target.h"
 #include "tests/support/damage.h"
 #include "tests/support/error_text.h"
 #include "tests/support/golden_head.h"
+#include "tests/support/head_logits.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr std::int64_t kMaxTokens = 64;
-
-double nmse(std::span<const float> found, std::span<const float> expected) {
-    double error = 0.0;
-    double size = 0.0;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        error += (double{found[i]} - expected[i]) * (double{found[i]} - expected[i]);
-        size += double{expected[i]} * expected[i];
-    }
-    return error / size;
-}
 
 std::filesystem::path write_folder(const TempFolder& folder, const GoldenModel& model) {
     write_hugging_face(model, folder.path());
@@ -52,63 +37,6 @@ std::filesystem::path write_file(const TempFolder& folder, const GgufWriter& wri
     const std::filesystem::path path = folder.path() / "model.gguf";
     std::ofstream(path, std::ios::binary) << writer.bytes();
     return path;
-}
-
-// Runs the target over the text of the golden model, then the head over all pairs of a hidden state and the next token,
-// `piece` of them a pass, then over what it proposes. Returns the logits of all.
-std::vector<float> head_logits(const ModelFiles& files, const GoldenHead& golden, CpuForm form, std::int64_t piece,
-                               bool shares_lm_head) {
-    const std::unique_ptr<HeadSource> source = open_head(files);
-    CpuDevice device({.n_threads = 2, .form = form});
-    const LoadOptions options{.context_tokens = golden.model.context_tokens, .kv_dtype = DType::F32};
-    const Model model(files, device, options);
-    Forward forward(model, {.max_tokens = kMaxTokens});
-    KvCache cache(device, model.kv_layouts(), golden.model.context_tokens, kMaxTokens);
-    RankTarget target(forward, cache);
-    HiddenTail tail(model.config().d_model, kMaxTokens, kMaxTokens);
-    target.keep_hidden_in(&tail);
-    const std::vector<TokenId>& text = golden.model.tokens;
-    std::vector<NodeId> nodes;
-    for (std::size_t i = 0; i < text.size(); ++i)
-        nodes.push_back(target.add_node(nodes.empty() ? kCommittedTip : nodes.back(), NodeKind::Certain));
-    static_cast<void>(target.run({.tokens = text, .nodes = nodes}));
-    target.commit(nodes);
-    EXPECT_EQ(tail.begin(), 0);
-    EXPECT_EQ(tail.end(), std::ssize(text));
-
-    const ProposingHead head(*source, device, options, shares_lm_head ? &model : nullptr);
-    HeadPass pass(head, {.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens});
-    KvCache own(device, head.model().kv_layouts(), kMaxTokens, kMaxTokens);
-    std::vector<float> logits;
-    const auto take = [&](const LogitRows& rows) {
-        for (std::int64_t row = 0; row < rows.rows(); ++row)
-            logits.insert(logits.end(), rows.row(row).begin(), rows.row(row).end());
-    };
-    std::vector<float> last;
-    for (std::int64_t begin = 0; begin + 1 < std::ssize(text); begin += piece) {
-        const std::int64_t n = std::min(piece, std::ssize(text) - 1 - begin);
-        std::vector<NodeId> at;
-        std::vector<std::int32_t> rows;
-        for (std::int32_t i = 0; i < n; ++i) {
-            at.push_back(own.add_node(at.empty() ? kCommittedTip : at.back()));
-            rows.push_back(i);
-            std::ranges::copy(tail.row(begin + i), pass.input(i).begin());
-        }
-        take(pass.run(own, std::span(text).subspan(begin + 1, n), at, n, rows));
-        last.assign(pass.output(n - 1).begin(), pass.output(n - 1).end());
-        own.commit(pass.exec(), at);
-    }
-    for (std::size_t i = 0; i + 1 < golden.drafted.size(); ++i) {
-        const std::span<const float> row(logits.end() - golden.model.vocab, logits.end());
-        EXPECT_EQ(std::ranges::max_element(row) - row.begin(), golden.drafted[i]);
-        const NodeId node = own.add_node(kCommittedTip);
-        std::ranges::copy(last, pass.input(0).begin());
-        const std::int32_t first = 0;
-        take(pass.run(own, {&golden.drafted[i], 1}, {&node, 1}, 0, {&first, 1}));
-        last.assign(pass.output(0).begin(), pass.output(0).end());
-        own.commit(pass.exec(), {&node, 1});
-    }
-    return logits;
 }
 
 class Heads : public testing::TestWithParam<const char*> {};
@@ -123,11 +51,13 @@ TEST_P(Heads, GiveTheGoldenLogitsInBothFormats) {
                                                  : write_folder(folder, golden.model));
         for (const CpuForm form : kCpuForms) {
             if (!cpu_has_form(form)) continue;
-            const std::vector<float> whole = head_logits(*files, golden, form, kMaxTokens, false);
+            CpuDevice device({.n_threads = 2, .form = form});
+            const std::vector<float> whole = head_logits(*files, golden, device, 64, ProposingHead::LmHead::Own);
             ASSERT_EQ(whole.size(), golden.logits.size());
             EXPECT_LT(nmse(whole, golden.logits), 1e-6) << cpu_form_name(form);
             // Batch invariance; the target's LM head is the same.
-            EXPECT_EQ(head_logits(*files, golden, form, 3, true), whole) << cpu_form_name(form);
+            EXPECT_EQ(head_logits(*files, golden, device, 3, ProposingHead::LmHead::OfTarget), whole)
+                << cpu_form_name(form);
         }
     }
 }
@@ -261,12 +191,13 @@ TEST(HeadFiles, DamagedOnesAreReadOrRefusedInALine) {
 TEST(HiddenTail, KeepsTheLastPositionsWithoutGaps) {
     CpuDevice device(CpuDeviceOptions{});
     const auto stream = device.make_stream(StreamKind::Compute);
-    HiddenTail tail(2, 3, 8);
+    HiddenTail tail(device, 2, 3, 8);
     std::vector<float> rows;
     const auto take = [&](std::vector<NodeId> nodes, float first) {
         rows.clear();
         for (std::size_t i = 0; i < 2 * nodes.size(); ++i) rows.push_back(first + static_cast<float>(i / 2));
-        tail.take({device, *stream}, nodes, matrix_view(rows.data(), std::ssize(nodes), 2));
+        tail.enqueue_copy({device, *stream}, nodes, matrix_view(rows.data(), std::ssize(nodes), 2));
+        tail.take(nodes);
     };
     const auto nodes = [](std::initializer_list<std::int32_t> numbers) {
         std::vector<NodeId> all;

@@ -54,8 +54,10 @@ struct Drafted {
     Drafted(SplitEngine& engine, const HeadSource& source, const DraftOptions& options, const SamplerOptions& sampling,
             std::int64_t n_kept = kHiddenRows)
         : target(engine.target),
-          head(source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext}, nullptr),
-          tail(source.config().d_model, n_kept, SelfCheck::scratch_nodes_for(SplitEngine::kBudget)) {
+          head(source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext},
+               ProposingHead::LmHead::Own),
+          tail(engine.target->hidden_device(), source.config().d_model, n_kept,
+               SelfCheck::scratch_nodes_for(SplitEngine::kBudget)) {
         DraftContext context;
         context.vocab = source.config().vocab;
         context.sampling = sampling;
@@ -181,8 +183,8 @@ TEST(MtpSource, HiddenStatesAreThoseOfOneResidentDevice) {
     const std::int64_t max_nodes = SelfCheck::scratch_nodes_for(SplitEngine::kBudget);
     for (const std::int64_t n_prompt : {9, 1100}) {
         const std::int64_t end = n_prompt + kNew - 1;
-        HiddenTail expected(d, kHiddenRows, max_nodes);
         SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        HiddenTail expected(whole.target->hidden_device(), d, kHiddenRows, max_nodes);
         whole.target->keep_hidden_in(&expected);
         const std::vector<TokenId> text = plainly(*whole.target, prompt_of(n_prompt), kNew).text;
         ASSERT_EQ(expected.end(), end);
@@ -191,7 +193,7 @@ TEST(MtpSource, HiddenStatesAreThoseOfOneResidentDevice) {
             for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Both}) {
                 SCOPED_TRACE(fmt::format("a prompt of {}, {} devices, {}", n_prompt, split.size(),
                                          streams == Streams::Nothing ? "resident" : "streamed"));
-                HiddenTail tail(d, kHiddenRows, max_nodes);
+                HiddenTail tail(whole.target->hidden_device(), d, kHiddenRows, max_nodes);
                 SplitEngine engine(*files, split, streams, {}, std::size_t{2} << 20);
                 engine.target->keep_hidden_in(&tail);
                 ScriptedProposer scripted(text, 0.7, 3);
@@ -263,9 +265,11 @@ TEST(MtpSource, TheCacheBeginsAnewWhenItIsFull) {
     const EchoFiles files(hybrid());
     const TinyHead head_source(files, TinyHeadKind::Right);
     SplitEngine engine(files, {kLayers}, Streams::Nothing);
-    const ProposingHead head(head_source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext},
-                             engine.models.front().get());
-    HiddenTail tail(head_source.config().d_model, 20, SelfCheck::scratch_nodes_for(SplitEngine::kBudget));
+    ProposingHead head(head_source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext},
+                       ProposingHead::LmHead::OfTarget);
+    head.use_lm_head_of(*engine.models.front());
+    HiddenTail tail(engine.target->hidden_device(), head_source.config().d_model, 20,
+                    SelfCheck::scratch_nodes_for(SplitEngine::kBudget));
     engine.target->keep_hidden_in(&tail);
     MtpSource source(head, kGreedy, {.max_nodes = 8, .n_slots = 32});
     source.attach(tail);
@@ -307,6 +311,48 @@ TEST(MtpSource, TheCacheBeginsAnewWhenItIsFull) {
     EXPECT_FALSE(source.ready(other));
 }
 
+// A batch of nodes of several levels gives the logits of passes level by level: a child needs what the head computed
+// for its parent.
+TEST(MtpSource, SeveralLevelsAtOnceAreComputedOneByOne) {
+    const auto files = hybrid();
+    const TinyHead head_source(*files);
+    SplitEngine engine(*files, {kLayers}, Streams::Nothing);
+    const ProposingHead head(head_source, engine.own.front()->device, {.context_tokens = SplitEngine::kContext},
+                             ProposingHead::LmHead::Own);
+    HiddenTail tail(engine.target->hidden_device(), head_source.config().d_model, 20,
+                    SelfCheck::scratch_nodes_for(SplitEngine::kBudget));
+    engine.target->keep_hidden_in(&tail);
+    const std::vector<TokenId> text = prompt_of(10);
+    std::vector<NodeId> nodes;
+    for (std::int64_t at = 0; at < 9; ++at)
+        nodes.push_back(engine.target->add_node(nodes.empty() ? kCommittedTip : nodes.back(), NodeKind::Certain));
+    static_cast<void>(engine.target->run({.tokens = std::span(text).first(9), .nodes = nodes}));
+    engine.target->commit(nodes);
+    TokenTree tree;
+    tree.reset(text.back());
+    const std::int32_t child = tree.add(0, 11);
+    const std::int32_t sibling = tree.add(0, 12);
+    const std::int32_t grandchild = tree.add(child, 13);
+    const std::vector<std::int32_t> all{0, child, sibling, grandchild};
+    const auto proposals = [&](const std::vector<std::vector<std::int32_t>>& batches) {
+        MtpSource source(head, kGreedy, {.max_nodes = 8, .n_slots = 32});
+        source.attach(tail);
+        source.observe({.text = text, .n_new = std::ssize(text)});
+        for (const std::vector<std::int32_t>& batch : batches) source.expand(tree, text, batch);
+        std::vector<std::pair<TokenId, float>> found;
+        for (const std::int32_t node : all) {
+            std::vector<Proposal> out(6);
+            EXPECT_EQ(source.propose(node, 11, PathNoise(), out), out.size());
+            for (const Proposal& proposal : out) found.emplace_back(proposal.token, proposal.probability);
+        }
+        EXPECT_EQ(source.passes(), batches.size() == 1 ? 3 : 4);
+        return found;
+    };
+    const auto one_by_one = proposals({{0}, {child}, {sibling}, {grandchild}});
+    EXPECT_EQ(proposals({all}), one_by_one);
+    engine.target->keep_hidden_in(nullptr);
+}
+
 TEST(MtpSource, WithoutAHeadOrWithDrawsItIsRefused) {
     DraftContext context;
     context.vocab = kTinyVocab;
@@ -315,7 +361,7 @@ TEST(MtpSource, WithoutAHeadOrWithDrawsItIsRefused) {
     const auto files = hybrid();
     const TinyHead source(*files);
     CpuDevice device(CpuDeviceOptions{});
-    const ProposingHead head(source, device, {}, nullptr);
+    const ProposingHead head(source, device, {}, ProposingHead::LmHead::Own);
     context.head = &head;
     DraftOptions draws = only_mtp();
     draws.child_rule = ChildRule::Draw;
@@ -342,12 +388,15 @@ TEST(MtpSource, TakesTheMemoryThatItAnnounces) {
         const auto files = hybrid(n_experts);
         const TinyHead source(*files);
         CpuDevice device({.memory_bytes = std::size_t{1} << 30});
-        const ProposingHead head(source, device, {.rounding = WeightRounding::Q8_0}, nullptr);
+        const ProposingHead head(source, device, {.rounding = WeightRounding::Q8_0}, ProposingHead::LmHead::Own);
         EXPECT_EQ(device.budget().used_bytes(),
                   ProposingHead::device_bytes(source, WeightRounding::Q8_0, ProposingHead::LmHead::Own));
-        const std::size_t before = device.budget().used_bytes();
+        const auto used = [&] {
+            return device.budget().used_bytes() - device.budget().used_bytes(MemoryTag::Workspace);
+        };
+        const std::size_t before = used();
         const MtpSource drafts(head, kGreedy, {.max_nodes = 16, .n_slots = 600});
-        const std::size_t taken = device.budget().used_bytes() - before;
+        const std::size_t taken = used() - before;
         const std::size_t announced = MtpSource::device_bytes(source.config(), head.model().kv_dtype(), 16, 600);
         EXPECT_GE(announced, taken);
         EXPECT_LE(announced, taken + taken / 8);

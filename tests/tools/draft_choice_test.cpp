@@ -9,7 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "draft/models/mtp_source.h"
 #include "runtime/formats/head_files.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/pass/hidden_tail.h"
 #include "tests/support/error_text.h"
 #include "tests/support/golden_head.h"
 #include "tests/support/temp_folder.h"
@@ -277,6 +280,29 @@ TEST_F(HeadChoice, AHeadIsTakenIfTheFilesHaveOne) {
     }
 }
 
+// A second copy of the LM head takes memory: where all of the target stays on one device, the head uses its own.
+TEST_F(HeadChoice, TheLmHeadIsTheTargetsWhereAllOfItStays) {
+    link_ = 1e6;
+    draft_.automatic = false;
+    EXPECT_TRUE(choose(64 * kMiB).lm_head_of_target);
+    draft_.options.sources = {SourceKind::Context};
+    EXPECT_FALSE(choose(64 * kMiB).lm_head_of_target);
+    draft_.options.sources = {SourceKind::Mtp};
+    std::size_t least = 64 * kMiB;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4; bytes -= kMiB / 32) {
+        const std::string refused = error_text([&] {
+            const DraftSettings chosen = choose(bytes);
+            if (chosen.lm_head_of_target) least = std::min(least, bytes);
+            if (!chosen.lm_head_of_target) {
+                EXPECT_LT(bytes, least) << "less memory never holds more";
+            }
+        });
+        if (refused != "nothing thrown") break;
+    }
+    EXPECT_LT(least, 8 * kMiB);
+    EXPECT_GT(least, kMiB / 2);
+}
+
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
     for (const auto& [folder, why] : {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
                                       {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
@@ -296,8 +322,13 @@ TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
 // Where no device's memory is limited, the host's is what a head must fit into.
 TEST_F(HeadChoice, AHeadThatTheHostHasNoMemoryForIsNotLoaded) {
     const PlacedModel target = place(Budget::kUnlimited);
-    const std::size_t needed =
-        head_bytes(*open_head(target.files()), draft_.options, target.context_tokens(), ProposingHead::LmHead::Own);
+    const std::unique_ptr<HeadSource> head = open_head(target.files());
+    const std::size_t needed = head_host_bytes(*head, draft_.options, target, ProposingHead::LmHead::Own);
+    // The hidden states that are kept for it are a part of that.
+    EXPECT_EQ(needed, head_bytes(*head, draft_.options, target.context_tokens(), ProposingHead::LmHead::Own) +
+                          HiddenTail::host_bytes(target.config().d_model, draft::hidden_rows(draft_.options.max_budget),
+                                                 scratch_nodes_for(draft_.options.max_budget))
+                              .all);
     const HostMemory enough{kMiB * 1024, needed};
     const HostMemory short_of_it{kMiB * 1024, needed - 1};
     const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); },

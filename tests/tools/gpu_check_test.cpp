@@ -115,6 +115,9 @@ if [ -n "$ids" ]; then
 fi
 printf '{\n "plan": {\n "weights_bytes": 600000,\n "kv_bytes": 300000,\n "device_bytes": 1000000,\n' >"$stats"
 printf ' "streamed_weights_bytes": %d,\n "streamed_kv_bytes": %d\n },\n "tokens_per_second": 5.5,\n' "$weights" "$kv" >>"$stats"
+offered=7
+if [ -e "$WISH/idle_head" ]; then offered=0; fi
+printf ' "sources": {"mtp": {"offered": %d}},\n' $offered >>"$stats"
 printf ' "exact": true,\n "streamed": {"link_busy_fraction": [\n 0.97\n ]}\n}\n' >>"$stats"
 )sh";
 
@@ -303,6 +306,25 @@ TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
     }
     EXPECT_EQ(kinds.size(), 13U);  // three placements, two samplings, with draft tokens and without; one over a view
     EXPECT_LT(least_cap, 210000);  // the least that the refusal names, 196K, and a little
+}
+
+// Of a recurrent model the MTP head drafts, by name, where all is resident and where weights stream.
+TEST_F(GpuCheck, TheHeadOfARecurrentModelIsAskedInEachPlacement) {
+    EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 0);
+    std::set<std::string> runs;
+    const nlohmann::json ran = step(json(), "exact-recurrent");
+    for (const nlohmann::json& run : ran.at("figures"))
+        if (run.at("draft").get<std::string>().starts_with("mtp"))
+            runs.insert(fmt::format("{} {} {}", run.at("placement").get<std::string>(),
+                                    run.at("sampling").get<std::string>(), run.at("draft").get<std::string>()));
+    EXPECT_THAT(runs,
+                testing::ElementsAre("resident greedy mtp", "resident seeded mtp", "some-streams seeded mtp,context"));
+}
+
+TEST_F(GpuCheck, AHeadThatProposesNothingIsToldOf) {
+    wish("idle_head");
+    EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 1);
+    EXPECT_THAT(std::string(step(json(), "exact-recurrent").at("line")), HasSubstr("the MTP head proposed nothing"));
 }
 
 TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {

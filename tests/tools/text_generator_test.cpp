@@ -142,7 +142,8 @@ TEST_F(EngineGeneration, TheHeadOfTheTargetDrafts) {
     EXPECT_EQ(text_with(), plain);
     EXPECT_GT(offered, 0);
     options_.compute.devices = choose_devices("cpu");
-    // With a limit the head has an LM head of its own. (What streams beside a head: tests/draft/mtp_source_test.cpp.)
+    // With a limit the head uses the target's LM head if all of the target stays, as here, else a copy.
+    // (What streams beside a head: tests/draft/mtp_source_test.cpp.)
     options_.compute.offload.devices = {{.memory_bytes = 16 * kMiB}};
     EXPECT_EQ(text_with(), plain);
     EXPECT_GT(offered, 0);

@@ -53,13 +53,12 @@ constexpr std::int64_t kMostViewTokens = 4096;  // as in TriForce
 constexpr std::int64_t kViewSlack = 128;        // rows for commits while a rebuild of the view is due
 constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is never rebuilt can gain
 
-// Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes: with an LM head of
-// its own, since the target's may stream.
+// Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes.
 std::size_t planned_head_bytes(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
-                               std::int64_t text_tokens) {
+                               std::int64_t text_tokens, ProposingHead::LmHead lm_head) {
     DraftOptions of_budget = options;
     of_budget.max_budget = budget;
-    const std::size_t bytes = head_bytes(head, of_budget, text_tokens, ProposingHead::LmHead::Own);
+    const std::size_t bytes = head_bytes(head, of_budget, text_tokens, lm_head);
     return bytes + bytes / kDraftReserve;
 }
 
@@ -90,7 +89,16 @@ public:
     }
     /// Returns the bytes of the head that keep_head() set, for trees of `budget` nodes; 0: none.
     [[nodiscard]] std::size_t head_bytes(std::int64_t budget) const {
-        return head_ != nullptr ? planned_head_bytes(*head_, *options_, budget, target_.context_tokens()) : 0;
+        return head_ != nullptr ? planned_head_bytes(*head_, *options_, budget, target_.context_tokens(), lm_head_) : 0;
+    }
+    /// Returns whether the target, trees of `budget` nodes and the head that keep_head() set fit on one device without
+    /// a second copy of the LM head, and nothing streams.
+    [[nodiscard]] bool holds_all(std::int64_t budget, std::size_t draft_bytes) {
+        if (target_.devices().size() > 1) return false;
+        lm_head_ = ProposingHead::LmHead::OfTarget;
+        const std::optional<SplitPlan> plan = with(budget, draft_bytes, Timed::No);
+        lm_head_ = ProposingHead::LmHead::Own;
+        return plan && !plan->streams();
     }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
@@ -102,6 +110,8 @@ public:
 private:
     const PlacedModel& target_;
     const HeadSource* head_ = nullptr;
+    // Where something streams, the target's LM head may, too.
+    ProposingHead::LmHead lm_head_ = ProposingHead::LmHead::Own;
     const DraftOptions* options_ = nullptr;
     std::optional<ViewOptions> view_;
     CheckPasses check_;
@@ -399,8 +409,9 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         refuse_budget(chosen.options, run, draft_bytes, head.get(), device_bytes);
         return chosen;
     }
+    chosen.lm_head_of_target = head != nullptr && run.holds_all(chosen.options.max_budget, draft_bytes);
     const std::optional<SplitPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
-    if (plan && !plan->streams()) {  // everything fits
+    if (chosen.lm_head_of_target || (plan && !plan->streams())) {  // everything fits
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
     }
@@ -438,6 +449,10 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
     if (chosen.options.adapt_budget && merged)
         chosen.options.max_budget = riding_budget(run, target.config(), device_bytes, chosen.options, files.get());
+    chosen.lm_head_of_target =
+        chosen.options.has(SourceKind::Mtp) &&
+        run.holds_all(chosen.options.max_budget,
+                      files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0);
     return chosen;
 }
 

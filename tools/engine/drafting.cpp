@@ -13,6 +13,9 @@ Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& targ
                    const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
     std::vector<DraftSettings> chosen;
     for (const DraftSettings& list : lists) chosen.push_back(choose_draft(list, target, callbacks, check));
+    // Each list was planned alone: beside what the others load, the target's LM head may stream.
+    if (chosen.size() > 1)
+        for (DraftSettings& draft : chosen) draft.lm_head_of_target = false;
     for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
         if (auto model = load_draft_model(chosen[i], target, callbacks))
             model_ = std::make_unique<EngineDraftModel>(std::move(*model));
@@ -38,7 +41,7 @@ std::int64_t Drafting::budget() const {
 RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
     RunNeeds needs = generation_needs(budget(), text_tokens, check);
     for (const auto& drafter : drafters_) {
-        if (drafter->needs_hidden()) needs.hidden_rows = draft::kHiddenRows + budget();
+        if (drafter->needs_hidden()) needs.hidden_rows = draft::hidden_rows(budget());
         const std::optional<ViewNeeds> view = drafter->view_needs();
         if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
@@ -46,6 +49,7 @@ RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
 }
 
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {
+    if (head_ != nullptr) lend_lm_head(*head_, target);
     for (const auto& drafter : drafters_) {
         if (drafter->view_needs()) drafter->attach_view(target, *runner.view());
         if (drafter->needs_hidden()) drafter->attach_hidden(*runner.hidden());

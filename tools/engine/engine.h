@@ -292,7 +292,8 @@ public:
     /// context).
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
-    /// of its passes, and the passes over its KV view. Both arguments must outlive this object.
+    /// of its passes, and the passes over its KV view; its MTP head gets its LM head and hidden states. Both arguments
+    /// must outlive this object. Throws OutOfBudget if the LM head, which was planned to stay on the device, does not.
     void attach(const LoadedModel& target, ModelRunner& runner);
 
 private:

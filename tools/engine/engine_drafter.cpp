@@ -17,6 +17,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/head_files.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/pass/hidden_tail.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/planned_seconds.h"
@@ -122,26 +124,21 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
                                              const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Mtp)) return nullptr;
     std::string why;
-    const bool has_gpu = std::ranges::any_of(
-        target.devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
-    if (!has_head(target.files()))
+    if (!has_head(target.files())) {
         why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn) that can be used with {}",
                           target.path().string(), target.config().family);
-    else if (has_gpu)
-        why = "the files have an MTP head, which runs on CPU devices alone";
-    if (why.empty()) {
-        if (!draft.automatic) return open_head(target.files());
+    } else {
         try {
-            return open_head(target.files());
+            std::unique_ptr<HeadSource> head = open_head(target.files());
+            ProposingHead::check_kernels(*head, target.device().kind());
+            return head;
         } catch (const Error& error) {
+            if (!draft.automatic) throw;
             why = error.what();
         }
     }
     if (!draft.automatic) throw RequestError(fmt::format("--draft mtp: {}; leave 'mtp' out", why));
-    if (has_gpu && has_head(target.files()))
-        callbacks.note(fmt::format("{}: it is not used", why));
-    else
-        callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+    callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
     std::erase(draft.options.sources, SourceKind::Mtp);
     return nullptr;
 }
@@ -154,17 +151,28 @@ std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& option
                                           draft::head_slots(options, config, config.kv_dtype, text_tokens));
 }
 
+std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options, const PlacedModel& target,
+                            ProposingHead::LmHead lm_head) {
+    const ModelConfig& config = head.config();
+    const std::int64_t budget = options.max_budget;
+    const std::size_t tail =
+        HiddenTail::host_bytes(config.d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
+    if (target.device().shares_host_memory()) return tail + head_bytes(head, options, target.context_tokens(), lm_head);
+    return tail + draft::MtpSource::pinned_bytes(config, draft::model_nodes(options, config.vocab));
+}
+
 std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target, const Model* whole_model,
                                     const HostMemory& host, const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Mtp)) return std::nullopt;
     EngineHead engine;
     engine.source = open_head(target.files());
     CHECK(engine.source != nullptr, "the source mtp was chosen without a head");
-    const std::size_t bytes =
-        head_bytes(*engine.source, draft.options, target.context_tokens(),
-                   whole_model != nullptr ? ProposingHead::LmHead::OfTarget : ProposingHead::LmHead::Own);
+    const ProposingHead::LmHead lm_head = whole_model != nullptr || draft.lm_head_of_target
+                                              ? ProposingHead::LmHead::OfTarget
+                                              : ProposingHead::LmHead::Own;
+    const std::size_t bytes = head_host_bytes(*engine.source, draft.options, target, lm_head);
     if (host.total_bytes > 0 && bytes > host.available_bytes) {
-        const std::string why = fmt::format("the MTP head takes {}, {} of memory are free beside the target",
+        const std::string why = fmt::format("the MTP head takes {} of memory, {} are free beside the target",
                                             size_text(bytes), size_text(host.available_bytes));
         if (!draft.automatic) throw OutOfBudget(fmt::format("{}; give --draft without 'mtp'", why));
         callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
@@ -184,9 +192,20 @@ std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& tar
                             progress(static_cast<double>(done), static_cast<double>(total),
                                      fmt::format("{} of {}", size_text(done), size_text(total)));
                         }},
-        whole_model);
+        lm_head);
+    if (whole_model != nullptr) engine.head->use_lm_head_of(*whole_model);
     engine.planned_seconds = resident_planned_seconds(*engine.source, kv_dtype, WeightRounding::Q8_0, target);
     return engine;
+}
+
+void lend_lm_head(EngineHead& head, const LoadedModel& target) {
+    if (!head.head->lacks_lm_head()) return;
+    const Model* whole = target.whole_model();
+    if (whole == nullptr || !head.head->can_use_lm_head_of(*whole))
+        throw OutOfBudget(
+            "the model's LM head, which its MTP head uses, does not stay on the device; give --draft without 'mtp', or "
+            "a larger --device-memory");
+    head.head->use_lm_head_of(*whole);
 }
 
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,

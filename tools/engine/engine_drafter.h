@@ -36,14 +36,13 @@ struct EngineDraftModel {
 /// A loaded head: its tensors in the target's files, and its weights on the first device.
 struct EngineHead {
     std::unique_ptr<HeadSource> source;
-    std::unique_ptr<ProposingHead> head;
+    std::unique_ptr<ProposingHead> head;    // without an LM head until the target is loaded, if it uses the target's
     draft::PlannedSeconds planned_seconds;  // of the head's passes
 };
 
 /// Opens the MTP head in the target's files for the source `mtp`; null if that is not among the
-/// sources. If it cannot be used (the files have none, or a damaged one; a device is a GPU), throws RequestError,
-/// FormatError or Unsupported; of `auto`, removes the source and reports why: as a note if a GPU
-/// is the reason, else as a detail.
+/// sources. If it cannot be used (the files have none, or a damaged one; it has a type without kernels on the first
+/// device), throws RequestError, FormatError or Unsupported; of `auto`, removes the source and reports why as a detail.
 [[nodiscard]] std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedModel& target,
                                                            const EngineCallbacks& callbacks);
 
@@ -51,12 +50,21 @@ struct EngineHead {
 [[nodiscard]] std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& options,
                                      std::int64_t text_tokens, ProposingHead::LmHead lm_head);
 
+/// Returns the bytes of host memory that the head takes: of a CPU device head_bytes(), of a GPU what is page-locked for
+/// its passes; and the hidden states of the target that are kept for it.
+[[nodiscard]] std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options,
+                                          const PlacedModel& target, ProposingHead::LmHead lm_head);
+
 /// Loads the head for the source `mtp`; no value if that is not among the sources. With `whole_model`, the loaded
-/// target, it uses the target's LM head; without it has a copy, since the target's may stream or be split. If it takes
-/// more than the free memory of `host`, throws OutOfBudget; of `auto`, removes the source and reports why as a detail.
-/// Throws what open_target_head() throws, too.
+/// target, it uses the target's LM head. Without, it has a copy, since the target's may stream or be split; or, with
+/// draft.lm_head_of_target, none until lend_lm_head(). If it takes more than the free memory of `host`, throws
+/// OutOfBudget; of `auto`, removes the source and reports why as a detail. Throws what open_target_head() throws, too.
 [[nodiscard]] std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target,
                                                   const Model* whole_model, const HostMemory& host,
                                                   const EngineCallbacks& callbacks);
+
+/// Gives a head that has no LM head that of the loaded target. Throws OutOfBudget if it is not whole and resident on
+/// the head's device.
+void lend_lm_head(EngineHead& head, const LoadedModel& target);
 
 }  // namespace slipstream::tools

@@ -90,6 +90,9 @@ struct DraftSettings {
     // `model` is among the sources. Unset: no target has one.
     std::function<std::filesystem::path(const std::filesystem::path& target)> find_model;
     VerifyRule verify = VerifyRule::Exact;
+    // Set where the sources are chosen for a target: all of it stays on one device beside them, so that its MTP head
+    // uses its LM head instead of a copy.
+    bool lm_head_of_target = false;
 };
 
 /// Returns a description for messages: "context+suffix, at most 64 nodes a pass", or "none".

@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/workspace.h"
 #include "runtime/pass/forward.h"
+#include "runtime/pass/hidden_tail.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/engine/engine.h"
 
@@ -107,6 +108,16 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
                                                                          request.context_tokens, kCheckpointBytes);
         needs.checkpoint_bytes += bytes;
         if (request.devices[i].kind != DeviceKind::Cpu) needs.locked_checkpoint_bytes += bytes;
+    }
+    if (request.needs.hidden_rows > 0) {
+        const HiddenTail::HostBytes tail =
+            HiddenTail::host_bytes(request.config->d_model, request.needs.hidden_rows, request.needs.scratch_nodes);
+        const std::int64_t last = request.config->n_layers() - 1;
+        std::size_t owner = 0;
+        for (std::size_t i = 0; i < request.shards.size(); ++i)
+            if (std::ranges::find(request.shards[i].layers, last) != request.shards[i].layers.end()) owner = i;
+        needs.hidden_tail_bytes = tail.all;
+        if (request.devices[owner].kind != DeviceKind::Cpu) needs.locked_tail_bytes = tail.of_nodes;
     }
     needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     return needs;

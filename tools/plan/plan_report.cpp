@@ -28,7 +28,10 @@ constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 // Returns the needs of the run; if the run is not known, of passes of up to `nodes` tokens.
 RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
     RunNeeds needs = generation_needs(request.run ? request.run->budget : nodes, context_tokens, CheckPasses::No);
-    if (request.run) needs.view = request.run->view;
+    if (request.run) {
+        needs.view = request.run->view;
+        needs.hidden_rows = request.run->hidden_rows;
+    }
     if (!needs.view && request.assumed) needs.view = request.assumed->view(request.run ? request.run->budget : nodes);
     return needs;
 }

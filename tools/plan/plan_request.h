@@ -34,6 +34,7 @@ struct PlannedRun {
     std::int64_t budget = 1;           // most nodes of a pass
     std::vector<TakenMemory> taken{};  // [devices], memory that a draft model and the workspace of ops take
     std::optional<ViewNeeds> view{};
+    std::int64_t hidden_rows = 0;       // as RunnerNeeds::hidden_rows
     std::vector<std::int64_t> parts{};  // [devices] layers or kv heads of each; empty: one device
 };
 

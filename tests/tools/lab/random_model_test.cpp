@@ -205,6 +205,7 @@ TEST(RandomModelProgram, AnswersMistakesWithALine) {
                "--shape: unknown shape 'nothing'; known shapes: llama-68m"},
           Case{"--shape 1b --type Q9 --output x", 2, "--type: unknown type 'Q9'; known types: F32, BF16"},
           Case{"--type Q4_0 --output x", 2, "--shape is missing"},
+          Case{"--shape 1b --type Q4_0 --mtp-head --output x", 2, "--mtp-head: models like "},
           Case{"--shape 1b --type Q4_0", 2, "--output is missing"},
           Case{"--shape 1b --type", 2, "--type requires a value"}, Case{"--wrong 1", 2, "unknown option --wrong"},
           Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed: a whole number"},

@@ -9,9 +9,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/family.h"
 #include "tools/base/usage_error.h"
 #include "tools/lab/lab.h"
 #include "tools/lab/random_model/random_model_file.h"
+#include "tools/lab/random_model/random_model_header.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
@@ -55,6 +57,9 @@ Request read_request(const Settings& settings) {
         settings.integer("seed", {0, INT64_MAX}).value_or(static_cast<std::int64_t>(request.options.seed)));
     request.options.config = *config;
     request.options.quantisation = *quantisation;
+    request.options.has_head = settings.flag("mtp-head");
+    if (request.options.has_head && !gguf_family(*config).has_head)
+        throw UsageError(fmt::format("--mtp-head: models like {} have no MTP head that is served", shape));
     if (const auto context_tokens = settings.integer("context", {1, 1 << 24}))
         request.options.config.context_tokens = *context_tokens;
     return request;
@@ -90,6 +95,7 @@ CommandSpec random_model_command() {
                         {"output", "-o,--output", "F", "The file to write", OptionRole::OutputFile},
                         {"seed", "-s,--seed", "N", "The same seed gives the same file"},
                         {"threads", "-t,--threads", "N", "CPU threads [physical cores]"},
+                        {"mtp-head", "--mtp-head", "", "Add an MTP head, which --draft mtp asks"},
                         {"layers", "--layers", "N", "Only the first N layers [all]"},
                         {"context", "--context", "N", "Context length that the file names [the shape's]"}},
             .run = run_random_model};

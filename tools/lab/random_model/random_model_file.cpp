@@ -55,21 +55,24 @@ double gain_of(TensorRole role, const ModelConfig& config) {
     }
 }
 
-std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
-    const ModelConfig& config = options.config;
+// Adds the tensors of a model, of which layer i is layer first_layer + i of the file; of its layers alone with
+// LayersOnly.
+enum class Parts : std::uint8_t { Whole, LayersOnly };
+void add_tensors(std::vector<RandomTensor>& tensors, const ModelConfig& config, Quantisation quantisation,
+                 std::int64_t first_layer, Parts parts) {
     const TensorNames& names = gguf_family(config).gguf_names;
-    const ModelWeights weights = shape_weights(config, options.quantisation);
-    std::vector<RandomTensor> tensors;
+    const ModelWeights weights = shape_weights(config, quantisation);
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
         if (info.role == TensorRole::LmHead && config.tied_embeddings) return;
         const bool is_layers = layer < config.n_layers();
+        if (!is_layers && parts == Parts::LayersOnly) return;
         const bool is_experts = info.is_matrix() && info.is_of_experts();
         const bool is_shared = is_layers && info.is_matrix() && !config.experts(layer).empty() &&
                                (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward);
         std::string name(is_experts  ? names.experts[expert_tensor(info.role)].stacked
                          : is_shared ? names.shared_expert[expert_tensor(info.role)]
                                      : names[info.role]);
-        if (is_layers) name = fmt::format("{}{}.{}", names.layer_prefix, layer, name);
+        if (is_layers) name = fmt::format("{}{}.{}", names.layer_prefix, first_layer + layer, name);
         const double deviation = gain_of(info.role, config) / std::sqrt(static_cast<double>(view.cols()));
         if (is_experts) {
             // A tensor holds the matrices of all experts.
@@ -94,6 +97,31 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
                 {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::Uniform, is_bias ? 0.1 : 0.0});
         }
     });
+}
+
+// Adds the head's layer, which is of the kind of the last one with attention, and its own tensors (HeadFiles).
+void add_head(std::vector<RandomTensor>& tensors, const RandomModelOptions& options) {
+    const ModelConfig& config = options.config;
+    const auto last = std::ranges::find_if(config.layers.rbegin(), config.layers.rend(),
+                                           [](const LayerConfig& layer) { return layer.has_attention(); });
+    ModelConfig head = config;
+    head.layers = {*last};
+    add_tensors(tensors, head, options.quantisation, config.n_layers(), Parts::LayersOnly);
+    const std::string prefix =
+        fmt::format("{}{}.nextn.", gguf_family(config).gguf_names.layer_prefix, config.n_layers());
+    const std::int64_t d = config.d_model;
+    const DType type = shape_weights(head, options.quantisation).layers[0][TensorRole::Q].dtype;
+    tensors.push_back(
+        {prefix + "eh_proj.weight", type, {d, 2 * d}, Draw::Normal, 1.0 / std::sqrt(static_cast<double>(2 * d))});
+    for (const char* norm : {"enorm.weight", "hnorm.weight", "shared_head_norm.weight"})
+        tensors.push_back({.name = prefix + norm, .shape = {d}, .draw = Draw::Uniform});
+}
+
+std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
+    const ModelConfig& config = options.config;
+    std::vector<RandomTensor> tensors;
+    add_tensors(tensors, config, options.quantisation, 0, Parts::Whole);
+    if (options.has_head) add_head(tensors, options);
     for (const RopeConfig& rope : config.ropes) {
         if (rope.n_fixed_pairs == 0) continue;
         const std::int64_t n_pairs = rope.n_rotated / 2;

@@ -13,6 +13,7 @@ namespace slipstream::tools {
 struct RandomModelOptions {
     ModelConfig config;
     Quantisation quantisation = Quantisation::Q4_K_M;
+    bool has_head = false;  // an MTP head as the family's GGUF files have it; only of families that have them
     std::uint64_t seed = 1;
     int n_threads = 1;
 };

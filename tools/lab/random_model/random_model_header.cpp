@@ -116,7 +116,8 @@ void put_experts(Header& header, const ModelConfig& config, std::string_view arc
                   }));
 }
 
-void put_delta_nets(Header& header, const ModelConfig& config, std::string_view architecture) {
+void put_delta_nets(Header& header, const RandomModelOptions& options, std::string_view architecture) {
+    const ModelConfig& config = options.config;
     const auto found = std::ranges::find_if(config.layers, [](const LayerConfig& l) { return !l.has_attention(); });
     if (found == config.layers.end()) return;
     const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
@@ -126,8 +127,9 @@ void put_delta_nets(Header& header, const ModelConfig& config, std::string_view 
     header.number(key("ssm.group_count"), shape.n_key_heads);
     header.number(key("ssm.time_step_rank"), shape.n_value_heads);
     header.number(key("ssm.inner_size"), shape.value_cols());
-    header.begin_array(key("attention.recurrent_layers"), 7, config.n_layers());
+    header.begin_array(key("attention.recurrent_layers"), 7, config.n_layers() + (options.has_head ? 1 : 0));
     for (const LayerConfig& layer : config.layers) header.put(std::uint8_t{!layer.has_attention()});
+    if (options.has_head) header.put(std::uint8_t{0});
 }
 
 void put_config(Header& header, const RandomModelOptions& options) {
@@ -150,10 +152,11 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number("general.alignment", kGgufAlignment);
     header.number(key("context_length"), config.context_tokens);
     header.number(key("embedding_length"), config.d_model);
-    header.number(key("block_count"), config.n_layers());
+    header.number(key("block_count"), config.n_layers() + (options.has_head ? 1 : 0));
+    if (options.has_head) header.number(key("nextn_predict_layers"), 1);
     header.number(key("feed_forward_length"), config.max_d_ff());
     put_experts(header, config, architecture);
-    put_delta_nets(header, config, architecture);
+    put_delta_nets(header, options, architecture);
     header.number(key("attention.head_count"), attention.n_q_heads);
     if (windowed != config.layers.end() && windowed->attention().n_kv_heads != attention.n_kv_heads) {
         header.begin_array(key("attention.head_count_kv"), 5, config.n_layers());
