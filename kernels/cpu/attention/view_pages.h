@@ -1,0 +1,12 @@
+// The ops of kernels/view_pages.h on the CPU, for the op tables. Layout of pages: page_layout.h.
+#pragma once
+
+#include "kernels/view_pages.h"
+
+namespace slipstream::cpu {
+
+void view_pages_write_scalar(ExecRef exec, const PagesWriteArgs& args);
+
+void view_pages_attention_scalar(ExecRef exec, const PagesAttentionArgs& args);
+
+}  // namespace slipstream::cpu
