@@ -33,7 +33,7 @@ inline constexpr float kPageLevels = 15.0F;   // codes are 0 to 15
 }
 /// Returns the scale of numbers of which `largest` is the largest page_within(x).
 [[nodiscard]] constexpr Half page_scale(float largest, Half minimum) {
-    const float value = (largest - to_float(minimum)) / kPageLevels;  // not below 0
+    const float value = (largest - to_float(minimum)) / kPageLevels + 0.0F;  // not below 0, nor -0
     const Half near = to_half(value);
     return to_float(near) >= value ? near : Half{static_cast<std::uint16_t>(near.bits + 1)};
 }

@@ -73,8 +73,8 @@ constexpr OpTable kAvx2{
     .rope = rope,
     .rope_table = rope_table,
     .softcap = softcap_avx2,
-    .view_pages_attention = view_pages_attention_scalar,
-    .view_pages_write = view_pages_write_scalar,
+    .view_pages_attention = view_pages_attention_avx2,
+    .view_pages_write = view_pages_write_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512{
@@ -103,8 +103,8 @@ constexpr OpTable kAvx512{
     .rope = rope,
     .rope_table = rope_table,
     .softcap = softcap_avx512,
-    .view_pages_attention = view_pages_attention_scalar,
-    .view_pages_write = view_pages_write_scalar,
+    .view_pages_attention = view_pages_attention_avx512,
+    .view_pages_write = view_pages_write_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable avx512_vnni() {

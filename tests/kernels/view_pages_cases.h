@@ -48,8 +48,10 @@ struct HeadKv {
 class HeadPages {
 public:
     HeadPages(ExecRef exec, const Rows& rows, const std::vector<std::int64_t>& n_slots)
+        : HeadPages(exec, rows, n_slots, Chunks(exec, rows).pointers()) {}
+    /// `chunks` hold the rows.
+    HeadPages(ExecRef exec, const Rows& rows, const std::vector<std::int64_t>& n_slots, std::byte* const* chunks)
         : exec_(exec), rows_(rows), ranges_(n_slots.size()) {
-        const Chunks chunks(exec, rows);
         std::vector<PageFill> fills;
         std::int32_t n_pages = 1;
         for (std::size_t head = 0; head < n_slots.size(); ++head) {
@@ -66,7 +68,7 @@ public:
         const std::vector<std::byte> blank(static_cast<std::size_t>(n_pages) * page, std::byte{0xff});
         pages_ = testing_cuda::upload_bytes(exec, blank);
         view_pages_write(exec, {.shape = rows.shape,
-                                .from = chunks.pointers(),
+                                .from = chunks,
                                 .fills = fills.data(),
                                 .n_fills = std::ssize(fills),
                                 .pages = pages_.data()});
@@ -260,6 +262,132 @@ inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries
                     << "token " << token << ", head " << head << ", element " << e;
         }
     }
+}
+
+/// Each token alone has the bits that it has among the others.
+inline void expect_same_alone(ExecRef exec, const HeadPages& pages, const PageQueries& queries) {
+    const std::vector<float> together = fold_pages(exec, pages, queries);
+    const std::int64_t n = queries.n_heads;
+    const std::int64_t d = queries.head_dim;
+    for (std::int64_t token = 0; token < queries.n_tokens; ++token) {
+        const std::vector<float> alone = fold_pages(exec, pages, queries.of_token(token));
+        std::int64_t from = 0;
+        std::int64_t at = 0;
+        for (const std::int64_t floats : {n * d, n, n}) {  // o, m, l
+            EXPECT_TRUE(testing_cuda::same_bits(
+                std::span(alone).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(floats)),
+                std::span(together).subspan(static_cast<std::size_t>(from + token * floats),
+                                            static_cast<std::size_t>(floats))))
+                << "token " << token << " of " << queries.n_tokens;
+            at += floats;
+            from += queries.n_tokens * floats;
+        }
+    }
+}
+
+/// Attention over pages, then over the committed rows `recent`, then over `fresh`, the rows of the tokens of the pass,
+/// in scratch: near softmax in double over all of them.
+inline void expect_exact_joined(ExecRef exec, const HeadPages& pages, const PageQueries& queries, const Rows& recent,
+                                const Rows& fresh) {
+    const KvLayout& shape = pages.rows().shape;
+    const std::int64_t n = queries.n_tokens;
+    const std::int64_t d = queries.head_dim;
+    const DeviceFloats q(exec, n, queries.n_heads * d, queries.q);
+    const DeviceFloats sinks(exec, 1, queries.n_heads, std::vector<float>(queries.sinks));
+    const DeviceFloats state(exec, 1, static_cast<std::int64_t>(attention_state_floats(n, queries.n_heads, d)));
+    const DeviceFloats out(exec, n, queries.n_heads * d);
+    view_pages_attention(exec, {.shape = shape,
+                                .q = q.view(),
+                                .n_q_heads = queries.n_heads,
+                                .pages = pages.pages(),
+                                .ranges = pages.ranges(),
+                                .most_slots = pages.most_slots(),
+                                .scale = queries.scale,
+                                .softcap = queries.softcap,
+                                .sinks = sinks.view(),
+                                .state = state.data()});
+    const Chunks chunks(exec, recent);
+    const std::vector<const std::byte*> pointers = chunks.pointers(0, chunks.count());
+    const Buffer scratch_k = testing_cuda::upload_bytes(exec, fresh.k);
+    const Buffer scratch_v = testing_cuda::upload_bytes(exec, fresh.v);
+    std::vector<std::int32_t> rows(static_cast<std::size_t>(n));
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::vector<std::int32_t> path_begin(static_cast<std::size_t>(n), 0);  // token t sees the rows 0 to t
+    std::vector<std::int32_t> positions;
+    for (const std::int32_t row : rows) positions.push_back(static_cast<std::int32_t>(recent.n_slots) + row);
+    attention(exec, {.shape = shape,
+                     .q = q.view(),
+                     .out = out.view(),
+                     .n_q_heads = queries.n_heads,
+                     .positions = positions.data(),
+                     .chunks = pointers.data(),
+                     .n_committed = recent.n_slots,
+                     .scratch_k = scratch_k.data(),
+                     .scratch_v = scratch_v.data(),
+                     .path_begin = path_begin.data(),
+                     .path_rows = rows.data(),
+                     .scale = queries.scale,
+                     .softcap = queries.softcap,
+                     .sinks = sinks.view(),
+                     .part = AttentionPart::Last,
+                     .state = state.data()});
+    const std::vector<float> found = out.read();
+    const auto append = [&](HeadKv& kv, const Rows& from, std::int64_t slot, std::int64_t head) {
+        kv.k.emplace_back();
+        kv.v.emplace_back();
+        for (std::int64_t e = 0; e < d; ++e) {
+            kv.k.back().push_back(from.key(slot, head, e));
+            kv.v.back().push_back(from.value(slot, head, e));
+        }
+    };
+    for (std::int64_t head = 0; head < queries.n_heads; ++head) {
+        const std::int64_t kv_head = head / (queries.n_heads / shape.n_kv_heads);
+        HeadKv kv = pages.held(kv_head);
+        for (std::int64_t slot = 0; slot < recent.n_slots; ++slot) append(kv, recent, slot, kv_head);
+        for (std::int64_t token = 0; token < n; ++token) {
+            append(kv, fresh, token, kv_head);
+            const ExactFold exact = exact_fold(queries, token, head, kv);
+            for (std::int64_t e = 0; e < d; ++e)
+                ASSERT_NEAR(found[static_cast<std::size_t>((token * queries.n_heads + head) * d + e)],
+                            exact.mean[static_cast<std::size_t>(e)], exact.mean_error)
+                    << "token " << token << ", head " << head << ", element " << e;
+        }
+    }
+}
+
+/// Rows that are hard to round: channels and values that are one number, keys far from 0, numbers that F16 rounds to 0,
+/// and of types with a larger range, numbers beyond that of F16.
+inline Rows hard_rows(const KvLayout& shape, std::int64_t n_slots) {
+    Rows rows(shape, n_slots, 11);
+    const bool wide = shape.dtype == DType::F32 || shape.dtype == DType::BF16;
+    if (shape.has_scales()) {  // codes of one number
+        for (std::int64_t slot = 0; slot < n_slots; ++slot)
+            for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
+                rows.put(rows.head_row(false, slot, head).data(), 0, 0.0F);
+                if (slot % 3 == 0)
+                    for (std::int64_t d = 0; d < shape.head_dim; ++d)
+                        rows.put(rows.head_row(true, slot, head).data(), d, 9.0F);
+            }
+        return rows;
+    }
+    std::mt19937 random(12);
+    std::normal_distribution<float> normal;
+    for (std::int64_t slot = 0; slot < n_slots; ++slot)
+        for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
+            std::byte* k = rows.head_row(false, slot, head).data();
+            std::byte* v = rows.head_row(true, slot, head).data();
+            rows.put(k, 0, 0.1F);
+            rows.put(k, 1, 0.0F);
+            rows.put(k, 2, -200.0F + normal(random));
+            rows.put(k, 3, 333.0F + normal(random));
+            rows.put(k, 4, 1e-7F * normal(random));
+            rows.put(k, 5, slot % 2 == 0 ? -0.0F : 0.0F);
+            rows.put(v, 0, slot % 5 == 0 && wide ? 1e30F : normal(random));
+            rows.put(v, 1, slot % 7 == 0 ? 65504.0F : normal(random));
+            if (slot % 3 == 0)
+                for (std::int64_t d = 0; d < shape.head_dim; ++d) rows.put(v, d, slot % 2 == 0 ? -0.7F : 0.0F);
+        }
+    return rows;
 }
 
 }  // namespace slipstream::testing_view

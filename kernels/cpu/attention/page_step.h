@@ -26,6 +26,8 @@ struct PageStep {
 using ReducePage = void (*)(const PageStep& step, QueryState* const* batch, int n_batch);
 
 void reduce_page_scalar(const PageStep& step, QueryState* const* batch, int n_batch);
+void reduce_page_avx2(const PageStep& step, QueryState* const* batch, int n_batch);
+void reduce_page_avx512(const PageStep& step, QueryState* const* batch, int n_batch);
 
 /// The rows that become a page.
 struct PageRows {
@@ -39,5 +41,6 @@ struct PageRows {
 using WritePage = void (*)(const PageRows& rows, std::byte* page);
 
 void write_page_scalar(const PageRows& rows, std::byte* page);
+void write_page_avx2(const PageRows& rows, std::byte* page);
 
 }  // namespace slipstream::cpu

@@ -227,5 +227,16 @@ void view_pages_write_scalar(ExecRef exec, const PagesWriteArgs& args) {
 void view_pages_attention_scalar(ExecRef exec, const PagesAttentionArgs& args) {
     fold_pages(exec, args, reduce_page_scalar);
 }
+#if defined(__x86_64__)
+void view_pages_write_avx2(ExecRef exec, const PagesWriteArgs& args) {
+    write_pages(exec, args, write_page_avx2);
+}
+void view_pages_attention_avx2(ExecRef exec, const PagesAttentionArgs& args) {
+    fold_pages(exec, args, reduce_page_avx2);
+}
+void view_pages_attention_avx512(ExecRef exec, const PagesAttentionArgs& args) {
+    fold_pages(exec, args, reduce_page_avx512);
+}
+#endif
 
 }  // namespace slipstream::cpu

@@ -6,7 +6,10 @@
 namespace slipstream::cpu {
 
 void view_pages_write_scalar(ExecRef exec, const PagesWriteArgs& args);
+void view_pages_write_avx2(ExecRef exec, const PagesWriteArgs& args);  // gives the bits of view_pages_write_scalar()
 
 void view_pages_attention_scalar(ExecRef exec, const PagesAttentionArgs& args);
+void view_pages_attention_avx2(ExecRef exec, const PagesAttentionArgs& args);
+void view_pages_attention_avx512(ExecRef exec, const PagesAttentionArgs& args);
 
 }  // namespace slipstream::cpu
