@@ -190,6 +190,7 @@ struct ExactFold {
     std::vector<double> mean;    // o / l
     double log_error = 0.0;
     double mean_error = 0.0;
+    double rounded_error = 0.0;  // of the mean, for each unit by which queries and weights are rounded
 };
 inline ExactFold exact_fold(const PageQueries& queries, std::int64_t token, std::int64_t head, const HeadKv& kv) {
     const std::int64_t d = queries.head_dim;
@@ -228,12 +229,15 @@ inline ExactFold exact_fold(const PageQueries& queries, std::int64_t token, std:
     for (double& element : fold.mean) element /= sum;
     fold.log_sum = best + std::log(sum);
     fold.log_error = (static_cast<double>(d) + 16) * 0x1p-24 * size + 0x1p-18 + 0x1p-20 * cap;
+    fold.rounded_error = 3 * largest * (1 + size);
     fold.mean_error = 3 * largest * (2 * fold.log_error + 128 * 0x1p-24);
     return fold;
 }
 
-/// The state of a fold over pages is near the exact one, for all queries.
-inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries, const std::vector<float>& state) {
+/// The state of a fold over pages is near the exact one, for all queries. `unit`: what m counts, 1 or, on a CUDA
+/// device, ln 2.
+inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries, const std::vector<float>& state,
+                              double unit = 1.0) {
     const KvLayout& shape = pages.rows().shape;
     const std::int64_t d = shape.head_dim;
     const std::int64_t n = queries.n_tokens * queries.n_heads;
@@ -248,13 +252,15 @@ inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries
             const float* o = state.data() + query * d;
             if (held.k.empty()) {
                 // The fresh state.
-                EXPECT_EQ(m, queries.sinks.empty() ? -INFINITY : queries.sinks[static_cast<std::size_t>(head)]);
+                const double sink = queries.sinks.empty() ? 0.0 : queries.sinks[static_cast<std::size_t>(head)];
+                EXPECT_TRUE(queries.sinks.empty() ? m == -INFINITY : std::abs(m * unit - sink) < 1e-6) << m;
                 EXPECT_EQ(l, queries.sinks.empty() ? 0.0F : 1.0F);
                 for (std::int64_t e = 0; e < d; ++e) EXPECT_EQ(o[e], 0.0F);
                 continue;
             }
             const ExactFold exact = exact_fold(queries, token, head, held);
-            ASSERT_NEAR(static_cast<double>(m) + std::log(static_cast<double>(l)), exact.log_sum, exact.log_error)
+            ASSERT_NEAR(unit * static_cast<double>(m) + std::log(static_cast<double>(l)), exact.log_sum,
+                        exact.log_error)
                 << "token " << token << ", head " << head;
             for (std::int64_t e = 0; e < d; ++e)
                 ASSERT_NEAR(static_cast<double>(o[e]) / static_cast<double>(l), exact.mean[static_cast<std::size_t>(e)],
@@ -286,9 +292,10 @@ inline void expect_same_alone(ExecRef exec, const HeadPages& pages, const PageQu
 }
 
 /// Attention over pages, then over the committed rows `recent`, then over `fresh`, the rows of the tokens of the pass,
-/// in scratch: near softmax in double over all of them.
+/// in scratch: near softmax in double over all of them. `rounding`: by how much attention() rounds queries and weights,
+/// relative to their size.
 inline void expect_exact_joined(ExecRef exec, const HeadPages& pages, const PageQueries& queries, const Rows& recent,
-                                const Rows& fresh) {
+                                const Rows& fresh, double rounding = 0.0) {
     const KvLayout& shape = pages.rows().shape;
     const std::int64_t n = queries.n_tokens;
     const std::int64_t d = queries.head_dim;
@@ -349,7 +356,7 @@ inline void expect_exact_joined(ExecRef exec, const HeadPages& pages, const Page
             const ExactFold exact = exact_fold(queries, token, head, kv);
             for (std::int64_t e = 0; e < d; ++e)
                 ASSERT_NEAR(found[static_cast<std::size_t>((token * queries.n_heads + head) * d + e)],
-                            exact.mean[static_cast<std::size_t>(e)], exact.mean_error)
+                            exact.mean[static_cast<std::size_t>(e)], exact.mean_error + rounding * exact.rounded_error)
                     << "token " << token << ", head " << head << ", element " << e;
         }
     }
