@@ -151,7 +151,7 @@ SLIPSTREAM_AVX512 void reduce(const PageStep& step, QueryState* const* batch) {
         weights[r].keep = softmax<kSoftcap>(score[r], step.slots, *batch[r], weights[r].scaled);
         weights[r].minimum = scale_weights(page, weights[r].scaled);
     }
-    constexpr int kVectors = kBatch == 1 ? 8 : kBatch <= 4 ? 4 : 2;
+    constexpr int kVectors = kBatch == 1 ? 8 : 4;
     std::int64_t d = 0;
     for (; d + 16 * kVectors <= step.head_dim; d += 16 * kVectors)
         add_values<kBatch, kVectors>(step, page, batch, weights, d, kAll);
