@@ -46,17 +46,28 @@ using Page = PageParts<const std::byte>;
     return _mm_cvtss_f32(_mm_add_ss(sum2, _mm_movehdup_ps(sum2)));
 }
 
-// Writes q * scale of each dimension to `scaled`; returns q . minimum.
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline float scale_query(const Page& page, std::int64_t head_dim,
-                                                                  const float* q, float* scaled) {
-    __m512 sum = _mm512_setzero_ps();
-    for (std::int64_t d = 0; d < head_dim; d += 16) {
-        const __mmask16 mask = mask_of(d, head_dim);
-        const __m512 query = _mm512_maskz_loadu_ps(mask, q + d);
-        _mm512_store_ps(scaled + d, _mm512_mul_ps(query, load_halves(page.k_scales, d, mask)));
-        sum = _mm512_fmadd_ps(query, load_halves(page.k_minimums, d, mask), sum);
+// Writes q * scale of each dimension to step.scaled_q for each query, `stride` floats apart, and q . minimum to
+// `of_minimums`.
+template <int kBatch>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void scale_queries(const PageStep& step, const Page& page,
+                                                                   QueryState* const* batch, std::int64_t stride,
+                                                                   float (&of_minimums)[kBatch]) {
+    __m512 sum[kBatch];
+#pragma GCC unroll 6
+    for (int r = 0; r < kBatch; ++r) sum[r] = _mm512_setzero_ps();
+    for (std::int64_t d = 0; d < step.head_dim; d += 16) {
+        const __mmask16 mask = mask_of(d, step.head_dim);
+        const __m512 scale = load_halves(page.k_scales, d, mask);
+        const __m512 minimum = load_halves(page.k_minimums, d, mask);
+#pragma GCC unroll 6
+        for (int r = 0; r < kBatch; ++r) {
+            const __m512 query = _mm512_maskz_loadu_ps(mask, batch[r]->q + d);
+            _mm512_store_ps(step.scaled_q + r * stride + d, _mm512_mul_ps(query, scale));
+            sum[r] = _mm512_fmadd_ps(query, minimum, sum[r]);
+        }
     }
-    return sum_of(sum);
+#pragma GCC unroll 6
+    for (int r = 0; r < kBatch; ++r) of_minimums[r] = sum_of(sum[r]);
 }
 
 // Multiplies the weights of a query, [64], by the scales of their slots; returns the sum of weight * minimum.
@@ -118,13 +129,12 @@ SLIPSTREAM_AVX512 void reduce(const PageStep& step, QueryState* const* batch) {
     const Page page(step.page, step.head_dim);
     const std::int64_t stride = (step.head_dim + 15) / 16 * 16;
     float of_minimums[kBatch];
+    scale_queries(step, page, batch, stride, of_minimums);
     __m512 score[kBatch][kScoreVectors];
 #pragma GCC unroll 6
-    for (int r = 0; r < kBatch; ++r) {
-        of_minimums[r] = scale_query(page, step.head_dim, batch[r]->q, step.scaled_q + r * stride);
+    for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kScoreVectors; ++i) score[r][i] = _mm512_setzero_ps();
-    }
     // Word i of a dimension has the slots i + 8 n: lanes 0 to 7 take n = 0, 2, ..., lanes 8 to 15 n = 1, 3, ...
     const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
     for (std::int64_t d = 0; d < step.head_dim; ++d) {
@@ -151,7 +161,7 @@ SLIPSTREAM_AVX512 void reduce(const PageStep& step, QueryState* const* batch) {
         weights[r].keep = softmax<kSoftcap>(score[r], step.slots, *batch[r], weights[r].scaled);
         weights[r].minimum = scale_weights(page, weights[r].scaled);
     }
-    constexpr int kVectors = kBatch == 1 ? 8 : 4;
+    constexpr int kVectors = kBatch == 1 ? 8 : kBatch <= 4 ? 4 : 2;
     std::int64_t d = 0;
     for (; d + 16 * kVectors <= step.head_dim; d += 16 * kVectors)
         add_values<kBatch, kVectors>(step, page, batch, weights, d, kAll);
