@@ -2,6 +2,7 @@
 // among others.
 #include <numbers>
 
+#include "kernels/graph.h"
 #include "tests/cuda/under_test.h"
 #include "tests/kernels/view_pages_cases.h"
 
@@ -80,6 +81,34 @@ TEST_F(CudaViewPages, JoinTheRowsThatFollow) {
                                     Rows(shape, n_recent, 21), Rows(shape, 4, 22),
                                     type == DType::F32 ? 0.0 : 0x1p-11);  // mma of half floats
             }
+}
+
+// A launch of a graph folds the slots that heads have then. The most slots that a call is made for change no bit.
+TEST_F(CudaViewPages, AGraphReadsRangesAtEachLaunch) {
+    const Rows rows({2, 64, DType::F16}, 700, 5);
+    HeadPages pages(exec(), rows, {700, 333});
+    const PageQueries queries(3, rows.shape, 3, 8);
+    const DeviceFloats q(exec(), 3, 6 * 64, queries.q);
+    const DeviceFloats state(exec(), 1, static_cast<std::int64_t>(attention_state_floats(3, 6, 64)));
+    static_cast<void>(fold_pages(exec(), pages, queries));  // takes the scratch
+    const auto graph = exec().stream.capture([&] {
+        view_pages_attention(exec(), {.shape = rows.shape,
+                                      .q = q.view(),
+                                      .n_q_heads = 6,
+                                      .pages = pages.pages(),
+                                      .ranges = pages.ranges(),
+                                      .most_slots = pages.most_slots(),
+                                      .scale = queries.scale,
+                                      .state = state.data()});
+    });
+    for (const std::vector<std::int64_t>& n_slots :
+         {std::vector<std::int64_t>{700, 333}, {0, 64}, {320, 0}, {64, 320}, {0, 0}}) {
+        pages.set_slots(n_slots);
+        ASSERT_TRUE(exec().stream.launch(*graph, {}));
+        const std::vector<float> found = state.read();
+        EXPECT_TRUE(same_bits(found, fold_pages(exec(), pages, queries))) << n_slots[0];
+        EXPECT_TRUE(same_bits(found, fold_pages(exec(), HeadPages(exec(), rows, n_slots), queries))) << n_slots[0];
+    }
 }
 
 // More pages than one launch takes: one step of rows, again and again.

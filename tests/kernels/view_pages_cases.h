@@ -82,6 +82,13 @@ public:
                                                    [](std::byte byte) { return byte == std::byte{0xff}; }))
                 << "page " << i;
     }
+    /// Makes heads have fewer slots, on the device; what pages hold stays as it is.
+    void set_slots(const std::vector<std::int64_t>& n_slots) {
+        for (std::size_t head = 0; head < n_slots.size(); ++head)
+            ranges_[head].n_slots = static_cast<std::int32_t>(n_slots[head]);
+        exec_.stream.copy(ranges_there_.data(), ranges_.data(), ranges_.size() * sizeof(PageRange));
+        exec_.stream.synchronize();
+    }
     [[nodiscard]] std::vector<std::byte> bytes() const {
         return testing_cuda::download_bytes(exec_, pages_.data(),
                                             written_.size() * view_page_bytes(rows_.shape.head_dim));
