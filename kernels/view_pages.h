@@ -5,7 +5,8 @@
 //   keys    a scale and a minimum for each dimension, over the slots of the page. (Per channel, since keys of some
 //           models have dimensions with large constant values: KIVI, Liu et al. 2024, arXiv 2402.02750, section 3.1.)
 //   values  a scale and a minimum for each slot, over its dimensions
-// How a page is laid out inside is the backend's business; its size is not.
+// How numbers are rounded: base/page_code.h; all that pages hold is finite, whatever the rows are. How a page is laid
+// out inside is the backend's business; its size is not.
 //
 // Attention over pages is the first part of a fold (AttentionPart): every query sees all slots of the pages, and the
 // rows after them, which are not in pages, follow as the last part, by attention(). Pages serve draft passes alone.
@@ -40,11 +41,12 @@ struct PageFill {
 
 /// Rounds rows to view pages. The bits of a page depend on its rows alone. No page may be written twice.
 struct PagesWriteArgs {
-    KvLayout shape;                          // of the rows that are read; of any KV type
-    const std::byte* const* from = nullptr;  // KV chunks by number, device memory; only those that `fills` name are read
+    KvLayout shape;  // of the rows that are read; of any KV type
+    const std::byte* const* from =
+        nullptr;                      // KV chunks by number, device memory; only those that `fills` name are read
     const PageFill* fills = nullptr;  // [n_fills], host memory; unchanged until the stream has passed this point
     std::int64_t n_fills = 0;
-    std::byte* pages = nullptr;  // page p is at p * view_page_bytes(shape.head_dim)
+    std::byte* pages = nullptr;  // page p is at p * view_page_bytes(shape.head_dim); aligned to four bytes
 };
 void view_pages_write(ExecRef exec, const PagesWriteArgs& args);
 
@@ -68,8 +70,9 @@ struct PagesAttentionArgs {
     ConstTensorView sinks{};            // as in AttentionArgs
     float* state = nullptr;             // the fold, which attention() continues; see AttentionArgs
 };
-/// Folds the view pages, in ascending order, into a fresh state. The bits for a token do not depend on the other
-/// tokens. A head without pages leaves the fresh state.
+/// Folds the view pages, in ascending order, into a fresh state: in chunks of four pages, each from a fresh state, like
+/// KV chunks. The bits for a token do not depend on the other tokens, nor on most_slots. A head without pages leaves
+/// the fresh state.
 void view_pages_attention(ExecRef exec, const PagesAttentionArgs& args);
 
 }  // namespace slipstream
