@@ -28,6 +28,8 @@ struct LogitTopKArgs;
 struct MatmulArgs;
 struct MoveRowsArgs;
 struct PackWeightsArgs;
+struct PagesAttentionArgs;
+struct PagesWriteArgs;
 struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
@@ -63,6 +65,8 @@ struct OpTable {
     void (*rope_table)(ExecRef, const RopeTableArgs&);
     void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: rms_norm, rope and kv_write are called instead
     void (*softcap)(ExecRef, const SoftcapArgs&);
+    void (*view_pages_attention)(ExecRef, const PagesAttentionArgs&);
+    void (*view_pages_write)(ExecRef, const PagesWriteArgs&);
     std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };
 

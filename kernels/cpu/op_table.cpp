@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv_view.h"
+#include "kernels/cpu/attention/view_pages.h"
 #include "kernels/cpu/delta_net.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/experts.h"
@@ -40,6 +41,8 @@ constexpr OpTable kScalar{
     .rope = rope,
     .rope_table = rope_table,
     .softcap = softcap_scalar,
+    .view_pages_attention = view_pages_attention_scalar,
+    .view_pages_write = view_pages_write_scalar,
     .workspace_bytes = workspace_bytes,
 };
 
@@ -70,6 +73,8 @@ constexpr OpTable kAvx2{
     .rope = rope,
     .rope_table = rope_table,
     .softcap = softcap_avx2,
+    .view_pages_attention = view_pages_attention_avx2,
+    .view_pages_write = view_pages_write_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512{
@@ -98,6 +103,8 @@ constexpr OpTable kAvx512{
     .rope = rope,
     .rope_table = rope_table,
     .softcap = softcap_avx512,
+    .view_pages_attention = view_pages_attention_avx512,
+    .view_pages_write = view_pages_write_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable avx512_vnni() {

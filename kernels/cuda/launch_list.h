@@ -23,6 +23,8 @@
     X(matmul, MatmulLaunch)                        \
     X(matmul_group, MatmulGroupLaunch)             \
     X(move_rows, MoveRowsLaunch)                   \
+    X(pages_attention, PagesAttentionLaunch)       \
+    X(pages_write, PagesWriteLaunch)               \
     X(prompt_activations, PromptActivationsLaunch) \
     X(prompt_store, PromptStoreLaunch)             \
     X(prompt_weights, PromptWeightsLaunch)         \

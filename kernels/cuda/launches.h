@@ -12,3 +12,4 @@
 #include "kernels/cuda/matmul/matmul_launch.h"
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "kernels/cuda/view_pages_launch.h"

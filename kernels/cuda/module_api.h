@@ -22,7 +22,7 @@ struct RankPart;
 
 /// Version of the border between program and module, which must have the same version. Raise it with every change of
 /// this file, of launch_list.h or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 8;
+inline constexpr std::uint32_t kModuleVersion = 9;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Least compute capability (80 for 8.0) of a GPU that can be used: older ones have no bfloat16 mma and no asynchronous

@@ -33,6 +33,8 @@ constexpr OpTable kOps{
     .rope_table = rope_table,
     .rotate_write = rotate_write,
     .softcap = softcap,
+    .view_pages_attention = view_pages_attention,
+    .view_pages_write = view_pages_write,
     .workspace_bytes = workspace_bytes,
 };
 

@@ -39,6 +39,8 @@ void rope(ExecRef exec, const RopeArgs& args);
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 void softcap(ExecRef exec, const SoftcapArgs& args);
+void view_pages_attention(ExecRef exec, const PagesAttentionArgs& args);
+void view_pages_write(ExecRef exec, const PagesWriteArgs& args);
 [[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
 
 }  // namespace slipstream::cuda

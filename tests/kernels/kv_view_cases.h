@@ -45,8 +45,34 @@ struct Rows {
         }
     }
     [[nodiscard]] double key(std::int64_t slot, std::int64_t head, std::int64_t d) const {
+        return element(k, slot, head, d);
+    }
+    [[nodiscard]] double value(std::int64_t slot, std::int64_t head, std::int64_t d) const {
+        return element(v, slot, head, d);
+    }
+    /// A head's part of a row.
+    [[nodiscard]] std::span<std::byte> head_row(bool value, std::int64_t slot, std::int64_t head) {
+        return std::span(value ? v : k)
+            .subspan(static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes(),
+                     shape.head_row_bytes());
+    }
+
+    /// Writes element `d` of a row of elements; of Q8_0, codes are values themselves, a few of them at the end of their
+    /// range.
+    void put(std::byte* row, std::int64_t d, float value) const {
+        if (shape.dtype == DType::F32) reinterpret_cast<float*>(row)[d] = value;
+        if (shape.dtype == DType::F16) reinterpret_cast<Half*>(row)[d] = to_half(value);
+        if (shape.dtype == DType::BF16) reinterpret_cast<BFloat16*>(row)[d] = to_bfloat16(value);
+        if (shape.dtype == DType::Q8_0)
+            reinterpret_cast<std::int8_t*>(row)[d] =
+                static_cast<std::int8_t>(std::clamp(std::nearbyint(8.0F * value), -127.0F, 127.0F));
+    }
+
+private:
+    [[nodiscard]] double element(const std::vector<std::byte>& part, std::int64_t slot, std::int64_t head,
+                                 std::int64_t d) const {
         const std::byte* row =
-            k.data() + static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes();
+            part.data() + static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes();
         switch (shape.dtype) {
             case DType::F32:
                 return reinterpret_cast<const float*>(row)[d];
@@ -61,23 +87,6 @@ struct Rows {
                        static_cast<double>(to_float(scale));
             }
         }
-    }
-    /// A head's part of a row.
-    [[nodiscard]] std::span<std::byte> head_row(bool value, std::int64_t slot, std::int64_t head) {
-        return std::span(value ? v : k)
-            .subspan(static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes(),
-                     shape.head_row_bytes());
-    }
-
-private:
-    // Codes are values themselves, a few of them at the end of their range.
-    void put(std::byte* row, std::int64_t d, float value) const {
-        if (shape.dtype == DType::F32) reinterpret_cast<float*>(row)[d] = value;
-        if (shape.dtype == DType::F16) reinterpret_cast<Half*>(row)[d] = to_half(value);
-        if (shape.dtype == DType::BF16) reinterpret_cast<BFloat16*>(row)[d] = to_bfloat16(value);
-        if (shape.dtype == DType::Q8_0)
-            reinterpret_cast<std::int8_t*>(row)[d] =
-                static_cast<std::int8_t>(std::clamp(std::nearbyint(8.0F * value), -127.0F, 127.0F));
     }
 };
 

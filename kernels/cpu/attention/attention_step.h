@@ -17,6 +17,9 @@ inline constexpr int kMaxBatch = 4;
 /// Most queries that one call of reduce_step_q8_vnni() reduces over a step: as many as registers allow.
 inline constexpr int kMaxQ8Batch = 6;
 
+/// Value of a parameter `next_chunk` if no KV chunk follows.
+inline constexpr std::int64_t kNoChunk = -1;
+
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
 /// all queries of the batch.
 struct AttentionStep {

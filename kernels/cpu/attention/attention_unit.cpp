@@ -46,14 +46,6 @@ AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& for
     last_chunk_ = std::min(last_chunk_, args.end_chunk - 1);
 }
 
-const float* AttentionUnit::q(std::int64_t i) const {
-    return float_row(args_.q, first_token_ + i / group_) + (head_ * group_ + i % group_) * args_.shape.head_dim;
-}
-
-float* AttentionUnit::out(std::int64_t i) const {
-    return float_row(args_.out, first_token_ + i / group_) + (head_ * group_ + i % group_) * args_.shape.head_dim;
-}
-
 std::int64_t AttentionUnit::lowest_visible(std::int64_t i) const {
     return args_.window == 0 ? 0 : std::max<std::int64_t>(0, position(i) - args_.window + 1);
 }
@@ -181,16 +173,6 @@ void AttentionUnit::gather_row(std::int32_t row, int slot) {
                    slot);
     std::memcpy(reinterpret_cast<Element*>(v_tile_) + slot * d, args_.scratch_v + from,
                 static_cast<std::size_t>(d) * sizeof(Element));
-}
-
-void fold_chunk(QueryState& total, const QueryState& chunk, std::int64_t head_dim) {
-    if (chunk.m == kMinusInfinity) return;
-    const float m = std::max(total.m, chunk.m);
-    const float keep = exp_float(total.m - m);
-    const float take = exp_float(chunk.m - m);
-    total.m = m;
-    total.l = total.l * keep + chunk.l * take;
-    for (std::int64_t e = 0; e < head_dim; ++e) total.o[e] = total.o[e] * keep + chunk.o[e] * take;
 }
 
 }  // namespace slipstream::cpu

@@ -41,17 +41,11 @@ public:
     [[nodiscard]] std::int64_t query(std::int64_t i) const {
         return (first_token_ + i / group_) * args_.n_q_heads + head_ * group_ + i % group_;
     }
-    /// Returns the vector of query i, [head_dim], in args.q.
-    [[nodiscard]] const float* q(std::int64_t i) const;
-    /// Returns the place for the result of query i, [head_dim], in args.out.
-    [[nodiscard]] float* out(std::int64_t i) const;
-
     /// Reduces KV chunk `chunk` into chunk_states, [n_queries()], from fresh states: overwrites m, l and o. The caller
     /// must have set the pointers q and o. A query that sees no slot of the chunk is left with m = -infinity and l = 0.
     /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, kNoChunk if there is none; its first
     /// step of slots is prefetched if all of them are committed.
     void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
-    static constexpr std::int64_t kNoChunk = -1;  // value of a parameter `next_chunk` if no KV chunk follows
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }
@@ -97,9 +91,5 @@ private:
     std::int64_t last_chunk_;
     std::array<std::int32_t, kStepTokens> tile_rows_{};  // the scratch row that each slot of the tile holds
 };
-
-/// Folds the state `chunk` of a KV chunk into `total`: both are scaled to the larger of their maxima m, and their sums
-/// l and o, [head_dim], are added. Leaves `total` unchanged if no slot of the chunk was visible (chunk.m is -infinity).
-void fold_chunk(QueryState& total, const QueryState& chunk, std::int64_t head_dim);
 
 }  // namespace slipstream::cpu

@@ -20,17 +20,8 @@ void launch_attention(const AttentionLaunch& a, void* stream) {
         folded(a, stream);
         return;
     }
-    const float* start = a.start;
-    const int end = a.end_chunk - a.first_chunk;
-    int chunk = 0;
-    do {  // runs also without KV chunks: the join must still start or end the fold
-        const int n = end - chunk < a.wave_chunks ? end - chunk : a.wave_chunks;
-        const bool last = chunk + n == end;
-        if (n > 0) parallel(a, chunk, n, stream);
-        join_chunks(a, n, start, last ? (a.out != nullptr ? nullptr : a.state) : a.running, stream);
-        start = a.running;
-        chunk += n;
-    } while (chunk < end);
+    launch_waves(
+        a, [&](int first_chunk, int n_chunks) { parallel(a, first_chunk, n_chunks, stream); }, stream);
 }
 
 }  // namespace slipstream::cuda

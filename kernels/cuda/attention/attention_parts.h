@@ -22,4 +22,21 @@ void folded_plain(const AttentionLaunch& a, void* stream);
 /// divided by l, to a.out if `out` is null, else the state to `out`.
 void join_chunks(const AttentionLaunch& a, int n_chunks, const float* start, float* out, void* stream);
 
+/// Enqueues the waves of AttentionWay::Parallel, each joined to the fold of the previous ones. `parallel(first_chunk,
+/// n_chunks)` enqueues the kernel that computes the states of a wave.
+template <class Parallel>
+void launch_waves(const AttentionLaunch& a, const Parallel& parallel, void* stream) {
+    const float* start = a.start;
+    const int end = a.end_chunk - a.first_chunk;
+    int chunk = 0;
+    do {  // runs also without KV chunks: the join must still start or end the fold
+        const int n = end - chunk < a.wave_chunks ? end - chunk : a.wave_chunks;
+        const bool last = chunk + n == end;
+        if (n > 0) parallel(chunk, n);
+        join_chunks(a, n, start, last ? (a.out != nullptr ? nullptr : a.state) : a.running, stream);
+        start = a.running;
+        chunk += n;
+    } while (chunk < end);
+}
+
 }  // namespace slipstream::cuda

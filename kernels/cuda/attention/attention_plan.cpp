@@ -181,13 +181,7 @@ void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::i
     plan.wave_chunks = 0;
     if (!folded || plan.launch_chunks == 0) {
         plan.way = AttentionWay::Parallel;
-        const auto most =
-            std::clamp<std::int64_t>(static_cast<std::int64_t>(wave_bytes(card) / state_bytes(n_queries, head_dim)),
-                                     std::min(1, plan.launch_chunks), std::min(plan.launch_chunks, kMostWaveChunks));
-        // Waves of equal size: a last wave of a few KV chunks would keep a few multiprocessors busy for as long as a
-        // full one.
-        const std::int64_t n_waves = most == 0 ? 1 : ceil_div<std::int64_t>(plan.launch_chunks, most);
-        plan.wave_chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(plan.launch_chunks, n_waves));
+        cut_waves(args, card, plan);
         plan.warps_per_tile = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(ceil_div<std::int64_t>(n_rows, kWarpRows), 1, kMaxParallelWarps));
     }
@@ -196,6 +190,17 @@ void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::i
     if (tiles)
         cut_tiles(args, plan.way == AttentionWay::Parallel ? plan.warps_per_tile * kWarpRows : fold_rows(head_dim),
                   plan);
+}
+
+void cut_waves(const AttentionArgs& args, const AttentionCard& card, AttentionPlan& plan) {
+    const std::size_t states = state_bytes(args.q.rows() * args.n_q_heads, args.shape.head_dim);
+    const auto most =
+        std::clamp<std::int64_t>(static_cast<std::int64_t>(wave_bytes(card) / states), std::min(1, plan.launch_chunks),
+                                 std::min(plan.launch_chunks, kMostWaveChunks));
+    // Waves of equal size: a last wave of a few KV chunks would keep a few multiprocessors busy for as long as a full
+    // one.
+    const std::int64_t n_waves = most == 0 ? 1 : ceil_div<std::int64_t>(plan.launch_chunks, most);
+    plan.wave_chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(plan.launch_chunks, n_waves));
 }
 
 std::int64_t n_path_rows(const AttentionArgs& args) {

@@ -81,6 +81,9 @@ void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan&
 void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan);
 
+/// Cuts the plan.launch_chunks KV chunks of AttentionWay::Parallel into waves.
+void cut_waves(const AttentionArgs& args, const AttentionCard& card, AttentionPlan& plan);
+
 /// Returns the number of scratch rows of all paths: the length of args.path_rows.
 [[nodiscard]] std::int64_t n_path_rows(const AttentionArgs& args);
 

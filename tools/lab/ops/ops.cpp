@@ -59,8 +59,13 @@ void Bench::report(const Case& result) const {
 
 namespace {
 
-constexpr std::string_view kOps[] = {"matmul", "attention", "kv_write", "kv_commit", "kv_score", "rms_norm",
-                                     "add",    "rope",      "silu",     "gelu_tanh", "softcap",  "embed"};
+constexpr std::string_view kOps[] = {
+    "matmul",           "attention", "kv_write", "kv_commit", "kv_score", "view_pages_attention",
+    "view_pages_write", "rms_norm",  "add",      "rope",      "silu",     "gelu_tanh",
+    "softcap",          "embed"};
+// The ops that time_attention() times.
+constexpr std::string_view kAttentionOps[] = {
+    "attention", "kv_write", "kv_commit", "kv_score", "view_pages_attention", "view_pages_write"};
 constexpr Range<std::int64_t> kSizes{1, 1 << 20};
 
 CpuForm form_named(const Setting& setting) {
@@ -127,8 +132,7 @@ void time_form(const Options& options, const MachinePeaks& peaks, std::byte* mem
     if (options.wants("matmul"))
         for (int i = 0; i < kDTypeCount; ++i)
             if (!options.type || *options.type == static_cast<DType>(i)) time_matmul(bench, static_cast<DType>(i));
-    if (options.wants("attention") || options.wants("kv_write") || options.wants("kv_commit") ||
-        options.wants("kv_score"))
+    if (std::ranges::any_of(kAttentionOps, [&](std::string_view op) { return options.wants(op); }))
         time_attention(bench);
     if (!options.type) time_row_ops(bench);
 }
@@ -166,20 +170,21 @@ CommandSpec ops_command() {
             .summary = "How fast each op of each kernel variant of the CPU is, beside what the machine can do",
             .details = "Times are medians; percent are of the bandwidth and the arithmetic measured in the same run.",
             .example = "slipstream-lab ops --op matmul --type Q8_0 --rows 1024 --cols 1024 --tokens 1,8",
-            .options = {{"threads", "-t,--threads", "N", "CPU threads [1]"},
-                        {"json", "--json", "", "Print JSON, a line for each figure"},
-                        {"form", "--form", "NAME",
-                         "Kernel variant: scalar, avx2, avx512, avx512_vnni, avx512_bf16 [all of this machine]"},
-                        {"op", "--op", "NAME",
-                         "matmul, attention, kv_write, kv_commit, kv_score, rms_norm, add, rope, silu, gelu_tanh, "
-                         "softcap, embed [all]"},
-                        {"type", "--type", "TYPE", "Type of the weights, or of KV, such as Q4_K [all]"},
-                        {"rows", "--rows", "M", "Rows of each matrix [4096]"},
-                        {"cols", "--cols", "K", "Columns of each matrix [4096]"},
-                        {"depth", "--depth", "N", "Committed positions before attention [4096]"},
-                        {"heads", "--heads", "Q,KV", "Query heads and kv heads [32,8]"},
-                        {"tokens", "--tokens", "LIST", "Tokens of a call [1,8,64,512]"},
-                        {"row-major", "--row-major", "", "Weights as in files, not packed"}},
+            .options =
+                {{"threads", "-t,--threads", "N", "CPU threads [1]"},
+                 {"json", "--json", "", "Print JSON, a line for each figure"},
+                 {"form", "--form", "NAME",
+                  "Kernel variant: scalar, avx2, avx512, avx512_vnni, avx512_bf16 [all of this machine]"},
+                 {"op", "--op", "NAME",
+                  "matmul, attention, kv_write, kv_commit, kv_score, view_pages_attention, view_pages_write, rms_norm, "
+                  "add, rope, silu, gelu_tanh, softcap, embed [all]"},
+                 {"type", "--type", "TYPE", "Type of the weights, or of KV, such as Q4_K [all]"},
+                 {"rows", "--rows", "M", "Rows of each matrix [4096]"},
+                 {"cols", "--cols", "K", "Columns of each matrix [4096]"},
+                 {"depth", "--depth", "N", "Committed positions before attention [4096]"},
+                 {"heads", "--heads", "Q,KV", "Query heads and kv heads [32,8]"},
+                 {"tokens", "--tokens", "LIST", "Tokens of a call [1,8,64,512]"},
+                 {"row-major", "--row-major", "", "Weights as in files, not packed"}},
             .run = ops::run};
 }
 

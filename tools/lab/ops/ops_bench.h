@@ -100,8 +100,8 @@ struct Bench {
 [[nodiscard]] Buffer float_rows(const Bench& bench, std::int64_t n, std::int64_t cols);
 
 void time_matmul(const Bench& bench, DType type);
-/// Times attention over `depth` committed positions, writing and committing KV rows, and for one token the scores of
-/// slot groups.
+/// Times attention over `depth` committed positions and over as many slots of view pages, writing and committing KV
+/// rows, and for one token the scores of slot groups and the rounding of rows to pages.
 void time_attention(const Bench& bench);
 /// Times norm, RoPE, gate, sum and embedding.
 void time_row_ops(const Bench& bench);
