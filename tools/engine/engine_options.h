@@ -90,6 +90,8 @@ struct DraftSettings {
     // `model` is among the sources. Unset: no target has one.
     std::function<std::filesystem::path(const std::filesystem::path& target)> find_model;
     VerifyRule verify = VerifyRule::Exact;
+    std::optional<ViewType> view_type;  // --view-type; nothing: auto
+    std::int64_t view_percent = 0;      // --kv-budget P%: of the context; 0: options.view.budget_tokens, or planned
 };
 
 /// Returns a description for messages: "context+suffix, at most 64 nodes a pass", or "none".
