@@ -169,6 +169,7 @@ void choose_view_size(DraftSettings& draft, const Settings& settings) {
 
 ViewOptions view_settings(const Settings& settings) {
     ViewOptions view;
+    view.budget_tokens = 0;
     view.kind = choice<ViewKind>(settings, "kv-view",
                                  {{"retrieval", ViewKind::Retrieval}, {"window", ViewKind::Window}}, view.kind);
     view.score = choice<GroupScore>(settings, "view-score", {{"mass", GroupScore::Mass}, {"mean", GroupScore::Mean}},
