@@ -99,6 +99,7 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
         paging_.fills.reserve(n_pages);
         paging_.ready.reserve(n_pages);
         paging_.stops.reserve(n_pages);
+        shared_.reserve(page_groups_.size());
         staged_.resize(most_heads);
         flushed_.resize(most_heads);
     }
@@ -314,7 +315,7 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
 }
 
 // Chooses the groups of a layer by the pooled scores: into moves_[layer] those that become rows, and into
-// paging_[layer] those that become pages, both sorted by the group that is read. Rows are the first and the last ones.
+// paging_ those that become pages, both sorted by the group that is read. Rows are the first and the last ones.
 void ViewBuilder::choose(std::int64_t layer) {
     auto& moves = moves_[layer];
     auto& paged = paging_.moves;
