@@ -42,7 +42,7 @@ private:
     NodeId add_node(NodeId parent) override { return passes_->add_node(parent); }
     LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs) override;
-    [[nodiscard]] std::int64_t n_cached() const override { return passes_->n_slots(); }
+    [[nodiscard]] std::int64_t n_cached() const override { return passes_->n_read(); }
 
     ViewPasses* passes_ = nullptr;  // null: not attached
 };

@@ -9,11 +9,19 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/view_pages.h"
 #include "runtime/cache/host_kv.h"
 #include "runtime/cache/kv_nodes.h"
 #include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
+
+/// The view pages of a layer: an older part of the text, in 4 bits, which all nodes see (kernels/view_pages.h).
+struct LayerPages {
+    const std::byte* pages = nullptr;
+    const PageRange* ranges = nullptr;  // [n_kv_heads], device memory. Graphs read it at each launch
+    std::int64_t most_slots = 0;        // of a head; 0: the layer has no pages
+};
 
 class PassKv {
 public:
@@ -26,6 +34,9 @@ public:
     /// Returns the table of a layer's committed KV chunks by number: addresses of those on the device, null for those
     /// that stream. Graphs read the table at each launch, so it must not move.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
+    /// Returns the view pages of a layer, which attention folds before the slots. They are at the same place in every
+    /// pass.
+    [[nodiscard]] virtual LayerPages pages(std::int64_t /*layer*/) const { return {}; }
     /// Return the rows of nodes in device memory, [nodes().max_nodes(), n_kv_heads, head_dim]: K by scratch_k(), V by
     /// scratch_v().
     [[nodiscard]] virtual std::byte* scratch_k(std::int64_t layer) const = 0;

@@ -61,12 +61,13 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
         case Activation::NextHidden:
             return matrix("the residual stream of the next prefill chunk", n_streaming, config.d_model);
         case Activation::Fold: {
+            const std::int64_t n_folded = limits.streams || limits.pages ? n : 0;
             const std::int64_t floats = config.largest([&](const LayerConfig& layer) -> std::int64_t {
                 if (!layer.has_attention()) return std::int64_t{0};
                 const AttentionConfig& attention = layer.attention();
-                return attention_state_floats(n_streaming, attention.n_q_heads, attention.head_dim);
+                return attention_state_floats(n_folded, attention.n_q_heads, attention.head_dim);
             });
-            return {"attention over KV that streams", static_cast<std::size_t>(floats) * sizeof(float)};
+            return {"attention over KV that comes in parts", static_cast<std::size_t>(floats) * sizeof(float)};
         }
         case Activation::Normed:
             return matrix("normed activations", n, config.d_model);

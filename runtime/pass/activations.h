@@ -16,7 +16,7 @@ namespace slipstream {
 enum class Activation : std::uint8_t {
     Hidden,      // [n_tokens, d_model]: the residual stream
     NextHidden,  // [n_tokens, d_model]: residual stream of the next prefill chunk; only if something streams
-    Fold,        // state of attention over KV that streams; only if something streams
+    Fold,        // state of attention over KV that comes in parts; only if something streams, or KV has view pages
     Normed,      // [n_tokens, d_model]; also a product before it is added to the residual stream
     Q,           // [n_tokens, n_q_heads * head_dim]
     K,           // [n_tokens, n_kv_heads * head_dim]
@@ -46,6 +46,7 @@ struct ActivationLimits {
     std::int64_t n_logit_rows = 0;
     std::int64_t max_drafts = 0;  // most draft nodes of the caches, if layers are recurrent
     bool streams = false;         // whether weights or KV stream
+    bool pages = false;           // whether KV has view pages
 };
 
 /// Returns the most rows (token, expert) that are computed together in a pass of `n_tokens` tokens: those of any one

@@ -19,7 +19,8 @@ ActivationLimits activation_limits(const ForwardLimits& limits, bool streams) {
     return {.n_tokens = limits.max_tokens,
             .n_logit_rows = limits.max_logit_rows,
             .max_drafts = limits.max_drafts > 0 ? limits.max_drafts : limits.max_tokens,
-            .streams = streams};
+            .streams = streams,
+            .pages = limits.pages};
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct ForwardLimits {
     std::int64_t max_logit_rows = 1;
     std::int64_t max_drafts = 0;  // most draft nodes of the caches, whose inputs recurrent layers store; 0: max_tokens
     GraphUse graphs = GraphUse::Allowed;
+    bool pages = false;  // whether the KV of passes may have view pages
 };
 
 class Forward {

@@ -4,9 +4,11 @@
 #include <array>
 
 #include "kernels/attention.h"
+#include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/delta_net.h"
 #include "kernels/elementwise.h"
+#include "kernels/view_pages.h"
 
 namespace slipstream {
 
@@ -195,7 +197,10 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .next = attention.has_gate() ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
-    if (streamed.empty()) {
+    const LayerPages pages = rows.kv->pages(layer);
+    if (pages.most_slots > 0) {
+        fold_pages(args, pages, layer, rows);
+    } else if (streamed.empty()) {
         fold(args, layer, rows);
     } else {
         fold_segments(args, streamed, layer, rows);
@@ -230,6 +235,31 @@ void ModelPass::fold(AttentionArgs args, std::int64_t layer, const PassRows& row
     if (rows.hooks == nullptr) return;
     const ChunkRange range{args.first_chunk, std::min(args.end_chunk, ceil_div(rows.n_committed, kChunkTokens))};
     if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q, rows.n_committed);
+}
+
+// Folds view pages, then KV chunks and scratch, all of which are resident.
+void ModelPass::fold_pages(AttentionArgs args, const LayerPages& pages, std::int64_t layer, const PassRows& rows) {
+    CHECK(kv_ == nullptr && activations_.buffer(Activation::Fold).size_bytes() > 0,
+          "view pages in a pass without room for them");
+    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
+    args.part = AttentionPart::Last;
+    const auto most_bytes = [&] {
+        return static_cast<std::size_t>(pages.most_slots / kPageSlots * args.shape.n_kv_heads) *
+               view_page_bytes(args.shape.head_dim);
+    };
+    stage(PassStage::Attention, layer, rows.n(), most_bytes, [&] {
+        view_pages_attention(exec(), {.shape = args.shape,
+                                      .q = args.q,
+                                      .n_q_heads = args.n_q_heads,
+                                      .pages = pages.pages,
+                                      .ranges = pages.ranges,
+                                      .most_slots = pages.most_slots,
+                                      .scale = args.scale,
+                                      .softcap = args.softcap,
+                                      .sinks = args.sinks,
+                                      .state = args.state});
+    });
+    fold(args, layer, rows);
 }
 
 // Folds resident KV chunks, then the streamed segments as they arrive, then the tail and scratch.

@@ -117,6 +117,7 @@ private:
     void attend(std::int64_t layer, const PassRows& rows);
     void gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended);
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
+    void fold_pages(AttentionArgs args, const LayerPages& pages, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     // Of layers that are delta nets (model_delta.cpp).
     void delta_inputs(std::int64_t layer, const PassRows& rows);

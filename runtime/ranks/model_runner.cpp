@@ -20,7 +20,9 @@ std::vector<KvCache*> pointers(const std::vector<std::unique_ptr<KvCache>>& cach
 }  // namespace
 
 ModelRunner::RankView::RankView(const Model& model, KvCache& cache, const ViewNeeds& needs)
-    : view(model.device(), model.kv_layouts(), needs.room()), builder(cache, view, model, needs.options) {}
+    : view(model.device(), model.kv_layouts(), needs.room(model.config())),
+      builder(cache, view, model, needs.options),
+      bytes(KvView::device_bytes(model.kv_layouts(), needs.room(model.config()))) {}
 
 ModelRunner::SequenceParts::SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena)
     : target(ranks, pointers(caches), arena), sequence(target) {}
@@ -79,6 +81,12 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
 RankTarget& ModelRunner::check_target(std::size_t i) {
     CHECK(sequences_[i]->check_target.has_value(), "no self-check was asked for");
     return *sequences_[i]->check_target;
+}
+
+std::size_t ModelRunner::view_bytes(std::size_t i) const {
+    std::size_t bytes = 0;
+    for (const auto& each : sequences_[i]->views) bytes += each->bytes;
+    return bytes;
 }
 
 void ModelRunner::use_view(bool use, std::size_t i) {

@@ -28,7 +28,8 @@ namespace slipstream {
 struct ViewNeeds {
     ViewOptions options;
     std::int64_t max_nodes = 1;  // most nodes of a draft tree
-    [[nodiscard]] ViewRoom room() const { return {.n_slots = options.slots(), .max_nodes = max_nodes}; }
+    /// Returns the room of the view on a device whose shard has `config`.
+    [[nodiscard]] ViewRoom room(const ModelConfig& config) const { return view_room(options, config, max_nodes); }
 };
 
 /// What the sequences of a runner need.
@@ -74,6 +75,14 @@ public:
     /// cases the views become invalid.
     void use_view(bool use, std::size_t i = 0);
 
+    /// Returns the builder of the KV view of sequence `i` on the first rank, which has the same options and counts as
+    /// those on the others; null if there is no view.
+    [[nodiscard]] const ViewBuilder* view_builder(std::size_t i = 0) const {
+        return sequences_[i]->views.empty() ? nullptr : &sequences_[i]->views.front()->builder;
+    }
+    /// Returns the device memory of the KV views of sequence `i`, on all ranks, without that of building them.
+    [[nodiscard]] std::size_t view_bytes(std::size_t i = 0) const;
+
     /// Returns the hidden states of the last positions of sequence `i`, which this object owns; null if
     /// RunnerNeeds::hidden_rows is 0.
     [[nodiscard]] const HiddenTail* hidden(std::size_t i = 0) const { return sequences_[i]->hidden.get(); }
@@ -113,6 +122,7 @@ private:
         RankView(const Model& model, KvCache& cache, const ViewNeeds& needs);
         KvView view;
         ViewBuilder builder;
+        std::size_t bytes;  // of the view
     };
     struct SequenceParts {
         SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena);

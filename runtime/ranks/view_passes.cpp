@@ -9,9 +9,9 @@ namespace slipstream {
 
 namespace {
 
-ForwardLimits pass_limits(std::int64_t max_nodes) {
+ForwardLimits pass_limits(std::int64_t max_nodes, bool has_pages) {
     const std::int64_t n = std::min(kMostViewRows, max_nodes);
-    return {.max_tokens = n, .max_logit_rows = n};
+    return {.max_tokens = n, .max_logit_rows = n, .pages = has_pages};
 }
 
 }  // namespace
@@ -19,7 +19,8 @@ ForwardLimits pass_limits(std::int64_t max_nodes) {
 ViewPasses::ViewPasses(std::vector<Rank> ranks, std::vector<KvView*> views)
     : ranks_(std::move(ranks)), views_(std::move(views)), kvs_(views_.begin(), views_.end()) {
     CHECK(views_.size() == ranks_.size(), "{} views of {} ranks", views_.size(), ranks_.size());
-    const ForwardLimits limits = pass_limits(max_nodes());
+    const bool has_pages = std::ranges::any_of(views_, [](const KvView* view) { return view->has_pages(); });
+    const ForwardLimits limits = pass_limits(max_nodes(), has_pages);
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         const Model& model = ranks_[i].forward->model();
         CHECK(!model.streams_weights() && model.config().n_layers() == views_[i]->n_layers() &&
@@ -32,8 +33,8 @@ ViewPasses::ViewPasses(std::vector<Rank> ranks, std::vector<KvView*> views)
     logits_.emplace(ranks_, limits.max_logit_rows);
 }
 
-std::size_t ViewPasses::device_bytes(const ModelConfig& config, std::int64_t max_nodes) {
-    return Forward::device_bytes(config, pass_limits(max_nodes), Forward::Streaming::No);
+std::size_t ViewPasses::device_bytes(const ModelConfig& config, std::int64_t max_nodes, bool has_pages) {
+    return Forward::device_bytes(config, pass_limits(max_nodes, has_pages), Forward::Streaming::No);
 }
 
 std::int64_t ViewPasses::n_text() const {

@@ -32,16 +32,16 @@ public:
     /// Makes passes on one device. `forward` and `view` must outlive this object.
     ViewPasses(Forward& forward, KvView& view) : ViewPasses({Rank{.forward = &forward}}, {&view}) {}
     /// Returns what the constructor takes from a device's memory budget, without the workspace of kernels. `config` is
-    /// that of the device's shard.
-    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
+    /// that of the device's shard; `has_pages`: whether its view has pages.
+    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes, bool has_pages);
 
     [[nodiscard]] std::int64_t vocab() const { return logits_->vocab(); }
     /// Returns how many nodes the views can hold at the same time; they may be added over several passes.
     [[nodiscard]] std::int64_t max_nodes() const { return views_.front()->nodes().max_nodes(); }
     /// Returns the number of text positions that the views of all ranks represent; 0: they are invalid.
     [[nodiscard]] std::int64_t n_text() const;
-    /// Returns how many positions each view keeps, in as many committed slots.
-    [[nodiscard]] std::int64_t n_slots() const { return views_.front()->n_slots(); }
+    /// Returns how many committed slots would have as many bytes as what a pass reads of a view.
+    [[nodiscard]] std::int64_t n_read() const { return views_.front()->n_read(); }
     /// Adds a node for the next pass after `parent`, a node or the committed tip, to the views of all ranks. Returns
     /// the new node, which exists until forget().
     NodeId add_node(NodeId parent);

@@ -6,6 +6,10 @@
 // gained since, which are the cache's rows bit for bit. Keys are stored rotated by their true positions, so the
 // position of a node of the view is its slot plus text_offset(). ViewBuilder fills it (view_builder.h).
 //
+// A view may keep the older of its tokens in view pages of 4 bits, which take about a quarter of the bytes
+// (kernels/view_pages.h): then slots are only the first tokens (sinks) and the last, and attention folds the pages
+// before the slots. Each head has consecutive pages in one pool, full but for the last.
+//
 // Invariant: nothing of a view is ever written to the cache.
 #pragma once
 
@@ -13,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/device.h"
 #include "runtime/cache/device_kv.h"
@@ -21,10 +26,16 @@
 
 namespace slipstream {
 
+/// How many times ViewRoom::page_slots a head may have if pages are shared by mass (view_builder.h).
+inline constexpr std::int64_t kMostShare = 4;
+
 /// Sizes of a view, in tokens.
 struct ViewRoom {
     std::int64_t n_slots = 0;    // most committed slots, one for each kept token
     std::int64_t max_nodes = 1;  // most nodes after the committed slots
+    // [n_layers]: slots in view pages for each kv head of the layer, multiples of kPageSlots; empty: there are no
+    // pages. If heads share pages, it is the mean.
+    std::vector<std::int64_t> page_slots{};
 };
 
 /// The KV view of one cache on one device. All its functions are called by one thread.
@@ -41,6 +52,7 @@ public:
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return n_text_ - nodes_.n_committed(); }
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override { return store_.chunks(layer); }
+    [[nodiscard]] LayerPages pages(std::int64_t layer) const override;
     [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const override { return store_.scratch_k(layer); }
     [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const override { return store_.scratch_v(layer); }
     [[nodiscard]] std::int64_t resident_chunks(std::int64_t /*layer*/) const override { return store_.n_chunks(); }
@@ -51,16 +63,35 @@ public:
     [[nodiscard]] std::int64_t n_text() const { return n_text_; }
     /// Returns the number of committed slots.
     [[nodiscard]] std::int64_t n_slots() const { return nodes_.n_committed(); }
+    /// Returns how many committed slots would have as many bytes as what a pass reads, slots and pages.
+    [[nodiscard]] std::int64_t n_read() const { return n_slots() + page_rows_; }
     [[nodiscard]] std::int64_t n_layers() const { return store_.n_layers(); }
+    /// Returns whether a layer of the view can have pages.
+    [[nodiscard]] bool has_pages() const { return pages_.size_bytes() > 0; }
+    /// Returns the memory of the pages of all layers and its size. A page of a layer is at a multiple of
+    /// page_bytes(layer).
+    [[nodiscard]] std::byte* page_pool() const { return pages_.data(); }
+    [[nodiscard]] std::size_t pool_bytes() const { return pages_.size_bytes(); }
+    [[nodiscard]] std::size_t page_bytes(std::int64_t layer) const { return view_page_bytes(layout(layer).head_dim); }
+    /// Returns the slots in pages for which the pool has room for each kv head of the layer.
+    [[nodiscard]] std::int64_t page_slots(std::int64_t layer) const { return has_pages() ? page_slots_[layer] : 0; }
+    /// Returns the table of kStagingChunks KV chunks, all with the layout of the layer and in the same memory for all
+    /// layers: rows wait there until they fill a page.
+    [[nodiscard]] std::byte* const* staging(std::int64_t layer) const {
+        return staging_.data() + layer * kStagingChunks;
+    }
+    static constexpr std::int64_t kStagingChunks = 4;
     /// Adds a node for the next pass after `parent`, a node or the committed tip. Returns it.
     NodeId add_node(NodeId parent) { return nodes_.add(parent); }
     /// Drops all nodes.
     void forget() { nodes_.forget(); }
 
     /// Makes the view valid for a sequence of `n_text` positions. Its first `n_slots` slots are written, or will be by
-    /// work that is enqueued on `writer`. The last `n_recent` slots hold the last positions without gaps. Drops all
-    /// nodes.
-    void fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std::int64_t n_recent);
+    /// work that is enqueued on `writer`. The last `n_recent` slots hold the last positions without gaps. `ranges`: the
+    /// pages of the kv heads of all layers; empty if the view has no pages. The work of the last call must be complete.
+    /// Drops all nodes.
+    void fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std::int64_t n_recent,
+              std::span<const PageRange> ranges = {});
     /// Copies the rows that the sequence gained: `path` names them in the scratch of `cache`. If they do not fit, the
     /// view becomes invalid. Drops all nodes. Does nothing if the view is invalid.
     void append(ExecRef exec, const DeviceKv& cache, std::span<const NodeId> path);
@@ -73,9 +104,19 @@ public:
     void await(Stream& reader) const;
 
 private:
+    [[nodiscard]] std::int64_t rows_of_pages() const;
+
     std::int64_t n_slots_;  // most committed slots
     KvNodes nodes_;
     DeviceKv store_;
+    std::vector<std::int64_t> page_slots_;  // as ViewRoom::page_slots
+    Buffer pages_;                          // empty: there are none
+    Buffer staged_;                         // memory of staging()
+    std::vector<std::byte*> staging_;       // [n_layers][kStagingChunks]
+    std::vector<std::int64_t> first_head_;  // [n_layers + 1]: kv heads of all earlier layers
+    std::vector<PageRange> ranges_;         // [kv heads of all layers]
+    Buffer device_ranges_;                  // copy of ranges_
+    std::int64_t page_rows_ = 0;            // slots that would have as many bytes as the pages in ranges_
     // Recorded on the writing stream after each write; await() waits for it.
     std::unique_ptr<Event> written_;
     std::int64_t n_text_ = 0;

@@ -1,12 +1,15 @@
 #include "runtime/view/view_builder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/view_pages.h"
 #include "runtime/pass/pass_schedule.h"
 
 namespace slipstream {
@@ -27,7 +30,33 @@ std::int64_t groups_of(std::int64_t n_tokens) {
     return ceil_div(n_tokens, kGroupTokens);
 }
 
+// Groups of a kv head for which staging has room, and those of a page.
+constexpr std::int64_t kStagingGroups = KvView::kStagingChunks * kChunkGroups;
+constexpr std::int64_t kPageGroups = kPageSlots / kGroupTokens;
+// A head has at least 1 / kLeastShare of the pages that it would have if all heads had the same number.
+constexpr std::int64_t kLeastShare = 4;
+
 }  // namespace
+
+std::int64_t ViewOptions::row_tokens() const {
+    if (type == ViewType::Rows) return budget_tokens;
+    const std::int64_t n_recent = std::min(round_up(recent_tokens, kGroupTokens), kRecentRows);
+    return std::min(budget_tokens, round_up(sink_tokens, kGroupTokens) + n_recent);
+}
+
+ViewRoom view_room(const ViewOptions& options, const ModelConfig& config, std::int64_t max_nodes) {
+    ViewRoom room{.n_slots = options.slots(), .max_nodes = max_nodes};
+    if (options.type == ViewType::Rows) return room;
+    const std::int64_t n_rows = options.row_tokens();
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+        const std::int64_t window = config.window(layer);
+        std::int64_t n_paged = options.budget_tokens - n_rows;
+        // Rows lack up to a group of the last tokens, since the last group may not be full.
+        if (window > 0) n_paged = std::min(n_paged, std::max<std::int64_t>(window + kGroupTokens - n_rows, 0));
+        room.page_slots.push_back(round_up(n_paged, kPageSlots));
+    }
+    return room;
+}
 
 ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const ViewOptions& options)
     : cache_(&cache),
@@ -37,6 +66,8 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
       max_groups_(groups_of(cache.context_tokens())) {
     CHECK(options.budget_tokens >= kGroupTokens && options.rebuild_tokens >= 0 && view.n_layers() == cache.n_layers(),
           "a view of {} tokens", options.budget_tokens);
+    // The last group may not be full, and pages have full groups only.
+    CHECK(options.type == ViewType::Rows || options.recent_tokens > 0, "a view with pages and no last rows");
     Device& device = model.device();
     const ModelConfig& config = model.config();
     device_scores_ = device.allocate(device_bytes(config, cache.context_tokens()), MemoryTag::Draft,
@@ -49,11 +80,41 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
     }
     pooled_.resize(first_kv_head_.back() * max_groups_);
     order_.reserve(max_groups_);
-    kept_.resize(n_kept);
+    kept_.resize(options.type == ViewType::Q4 ? max_groups_ : n_kept);
     moves_.resize(config.n_layers());
     for (std::size_t layer = 0; layer < moves_.size(); ++layer)
-        moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * n_kept);
+        moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * std::min(n_kept, row_groups()));
+    layer_paging_.resize(config.n_layers());
+    page_groups_.resize(static_cast<std::size_t>(first_kv_head_.back()));
+    if (view.has_pages()) {
+        ranges_.resize(page_groups_.size());
+        std::int64_t n_pages = 0;
+        std::int64_t most_heads = 0;
+        for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+            const std::int64_t n_heads = config.attention(layer).n_kv_heads;
+            n_pages += n_heads * (view.page_slots(layer) / kPageSlots);
+            most_heads = std::max(most_heads, n_heads);
+        }
+        paging_.moves.reserve(n_pages * kPageGroups);
+        paging_.fills.reserve(n_pages);
+        paging_.ready.reserve(n_pages);
+        paging_.stops.reserve(n_pages);
+        shared_.reserve(page_groups_.size());
+        staged_.resize(most_heads);
+        flushed_.resize(most_heads);
+    }
     read_sinks(model);
+}
+
+void ViewBuilder::Paging::clear() {
+    moves.clear();
+    fills.clear();
+    ready.clear();
+    stops.clear();
+}
+
+std::int64_t ViewBuilder::row_groups() const {
+    return groups_of(options_.row_tokens());
 }
 
 // Copies the sinks of the layers whose groups are scored to the host.
@@ -77,6 +138,7 @@ std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t co
 
 void ViewBuilder::restart() {
     view_->invalidate();
+    n_whole_ = 0;
     forget_scores();
 }
 
@@ -93,7 +155,7 @@ bool ViewBuilder::is_due(std::int64_t n_text) const {
 
 ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
     const bool due = is_due(n_pass_);
-    if (options_.kind == ViewKind::Window) return {.gather = due};
+    if (options_.kind == ViewKind::Window || keeps_all()) return {.gather = due};
     const bool at_once = due && !options_.in_steps && whole_layers;
     // A view that is only built when it is full is scored only when it is due.
     const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
@@ -107,15 +169,24 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
     n_pass_ = cache_->n_committed();
     root_ = root;
     // If the sequence grew without the view, or was cut without it, the view is for another sequence.
-    if (view_->n_text() != 0 && view_->n_text() != n_pass_) view_->invalidate();
+    if (view_->n_text() != 0 && view_->n_text() != n_pass_) {
+        view_->invalidate();
+        n_whole_ = 0;
+    }
     if (n_scored_ > n_pass_) forget_scores();
     work_ = work_of_pass(whole_layers);
     n_pooled_ = 0;
     keep_ = n_scored_ == 0 ? 0.0F
                            : static_cast<float>(std::exp2(-static_cast<double>(n_pass_ - n_scored_) /
                                                           std::max(options_.half_life_tokens, kShortestHalfLife)));
+    if (work_.gather) {
+        view_->invalidate();  // gather() overwrites it
+        pool_used_ = 0;
+        paging_.clear();
+        std::ranges::fill(layer_paging_, LayerPaging{});
+        budget_pages();
+    }
     if (work_.at_once) n_scored_ = n_pass_;
-    if (work_.gather) view_->invalidate();  // gather() overwrites it
     if (work_.gather && !work_.at_once)
         for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) choose(layer);
     return work_.any() ? this : nullptr;
@@ -188,21 +259,39 @@ void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int6
     exec.stream.synchronize();
 }
 
-GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
+GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t head) const {
     const std::int64_t n_groups = groups_of(n_pass_);
-    const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
+    const std::int64_t n_kept = std::min(n_groups, row_groups()) + page_groups_[first_kv_head_[layer] + head];
     // A layer with a sliding window sees only the last positions. They are kept in consecutive slots, so distances are
     // right.
-    if (!scores(layer) && config_->window(layer) > 0)
-        return {.n_groups = n_groups, .n_kept = n_kept, .n_first = 0, .n_last = n_kept};
+    if (config_->window(layer) > 0) return {.n_groups = n_groups, .n_kept = n_kept, .n_first = 0, .n_last = n_kept};
     const std::int64_t n_first = groups_of(options_.sink_tokens);
     // Groups past the scored positions have no score yet, so they are kept as recent ones.
     const std::int64_t n_last = std::max(groups_of(options_.recent_tokens), n_groups - n_scored_ / kGroupTokens);
     return {.n_groups = n_groups,
             .n_kept = n_kept,
             .n_first = n_first,
-            .n_last = options_.kind == ViewKind::Window ? n_kept - std::min(n_first, n_kept) : n_last,
+            .n_last = scores(layer) ? n_last : n_kept - std::min(n_first, n_kept),
             .of_next = options_.score == GroupScore::Mass ? kOfNext : 0.0F};
+}
+
+// Sets how many groups each head keeps in pages.
+void ViewBuilder::budget_pages() {
+    const std::int64_t n_groups = groups_of(n_pass_);
+    const std::int64_t n_rows = std::min(n_groups, row_groups());
+    const std::int64_t n_wanted = std::min(n_groups, groups_of(options_.budget_tokens)) - n_rows;
+    for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
+        std::int64_t n = n_wanted;
+        if (const std::int64_t window = config_->window(layer); window > 0) {
+            // Pages have what a query after the text sees.
+            const std::int64_t first = groups_of(std::max<std::int64_t>(n_pass_ - window + 1, 0));
+            n = std::min(n, std::max<std::int64_t>(n_groups - n_rows - first, 0));
+        }
+        std::fill(page_groups_.begin() + first_kv_head_[layer], page_groups_.begin() + first_kv_head_[layer + 1], n);
+    }
+    if (view_->has_pages() && n_wanted < n_groups - n_rows) share_pages();
+    // The page that is the last becomes shorter if the text has become so.
+    n_whole_ = std::min(n_whole_, (n_groups - n_rows) / kPageGroups * kPageGroups);
 }
 
 // Returns the pooled scores of the groups for a kv head, [max_groups].
@@ -225,21 +314,161 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
     }
 }
 
-// Chooses the groups of a layer by the pooled scores, into moves_[layer], sorted by the group that is read.
+// Chooses the groups of a layer by the pooled scores: into moves_[layer] those that become rows, and into
+// paging_ those that become pages, both sorted by the group that is read. Rows are the first and the last ones.
 void ViewBuilder::choose(std::int64_t layer) {
-    const GroupBudget budget = budget_of(layer);
     auto& moves = moves_[layer];
+    auto& paged = paging_.moves;
+    LayerPaging& part = layer_paging_[layer];
     moves.clear();
-    const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
+    part.first_move = std::ssize(paged);
+    // Full pages of a view that keeps everything stay. Those of a layer with a window have another beginning each time.
+    const std::int64_t n_there = config_->window(layer) > 0 ? 0 : n_whole_;
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
+        const GroupBudget budget = budget_of(layer, head);
+        const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
+        const std::int64_t n_rows = std::min(budget.n_kept, row_groups());
+        const std::int64_t n_first = n_rows < budget.n_kept ? std::min(budget.n_first, n_rows) : n_rows;
+        const std::int64_t n_paged = budget.n_kept - n_rows;
         choose_groups(scores(layer) ? pooled_of(layer, head) : std::span<float>(), budget, order_, kept);
-        for (std::size_t i = 0; i < kept.size(); ++i)
-            moves.push_back(
-                {.head = static_cast<std::int32_t>(head), .from = kept[i], .to = static_cast<std::int32_t>(i)});
+        for (std::int64_t i = 0; i < budget.n_kept; ++i) {
+            GroupMove move{.head = static_cast<std::int32_t>(head), .from = kept[i]};
+            if (i >= n_first && i < n_first + n_paged) {
+                if (i - n_first >= n_there) paged.push_back(move);  // plan_pages() says where to
+            } else {
+                move.to = static_cast<std::int32_t>(i < n_first ? i : i - n_paged);
+                moves.push_back(move);
+            }
+        }
+        if (!ranges_.empty())
+            ranges_[first_kv_head_[layer] + head].n_slots = static_cast<std::int32_t>(n_paged * kGroupTokens);
     }
-    std::ranges::sort(moves, {}, [](const GroupMove& move) { return std::pair(move.from, move.head); });
+    const auto by_group = [](const GroupMove& move) { return std::pair(move.from, move.head); };
+    std::ranges::sort(moves, {}, by_group);
+    part.end_move = std::ssize(paged);
+    std::ranges::sort(paged.begin() + part.first_move, paged.end(), {}, by_group);
+    if (view_->has_pages()) plan_pages(layer, n_there);
 }
 
+// Plans how the layer's groups in paging_.moves become pages, behind the first `n_there` groups of each head, and gives
+// pages to the heads, whose numbers of slots ranges_ has.
+void ViewBuilder::plan_pages(std::int64_t layer, std::int64_t n_there) {
+    LayerPaging& part = layer_paging_[layer];
+    part.n_filled = std::ssize(paging_.fills);
+    const std::int64_t n_heads = config_->attention(layer).n_kv_heads;
+    const std::span<PageRange> ranges = std::span(ranges_).subspan(first_kv_head_[layer], n_heads);
+    const std::size_t page_bytes = view_->page_bytes(layer);
+    auto page = static_cast<std::int64_t>(ceil_div(pool_used_, page_bytes));
+    for (PageRange& range : ranges) {
+        range.first_page = static_cast<std::int32_t>(page);
+        // Where pages stay, so must those of later heads: each has room for all that it can get.
+        page += keeps_all() ? view_->page_slots(layer) / kPageSlots : ceil_div(std::int64_t{range.n_slots}, kPageSlots);
+    }
+    pool_used_ = static_cast<std::size_t>(page) * page_bytes;
+    CHECK(pool_used_ <= view_->pool_bytes(), "{} bytes of pages of {}", pool_used_, view_->pool_bytes());
+    std::fill_n(staged_.begin(), n_heads, n_there);
+    std::fill_n(flushed_.begin(), n_heads, n_there);
+    for (std::int64_t i = part.first_move; i < part.end_move; ++i) {
+        GroupMove& move = paging_.moves[i];
+        const std::int64_t group = staged_[move.head];
+        if (group - flushed_[move.head] == kStagingGroups) {
+            paging_.stops.push_back(i);
+            for (std::int64_t head = 0; head < n_heads; ++head)
+                flushed_[head] = staged_[head] / kPageGroups * kPageGroups;
+        }
+        const std::int64_t place = group % kStagingGroups;
+        move.to = static_cast<std::int32_t>(place);
+        ++staged_[move.head];
+        const PageRange& range = ranges[move.head];
+        const bool is_last = (group + 1) * kGroupTokens == range.n_slots;
+        if (!is_last && (group + 1) % kPageGroups != 0) continue;
+        paging_.fills.push_back({.head = move.head,
+                                 .from_step = static_cast<std::int32_t>(place / kPageGroups),
+                                 .n_slots = static_cast<std::int32_t>((group % kPageGroups + 1) * kGroupTokens),
+                                 .page = static_cast<std::int32_t>(range.first_page + group / kPageGroups)});
+        paging_.ready.push_back(i + 1);
+    }
+    part.end_fill = std::ssize(paging_.fills);
+}
+
+// Shares the pages among heads of all layers by attention mass: a head keeps the groups whose scores are above one
+// threshold, but a quarter of the mean at least. Then counts are rounded to whole pages.
+void ViewBuilder::share_pages() {
+    // Heads share what their device has, so the numbers depend on placement. Where proposals must not
+    // (distribution-exact sampling, E3), all heads keep the same number; so they do before there are scores.
+    if (options_.in_steps || options_.score != GroupScore::Mass || n_scored_ == 0) return;
+    const std::int64_t n_groups = groups_of(n_pass_);
+    const std::int64_t n_scored = std::min(n_groups, n_scored_ / kGroupTokens);
+    const std::int64_t n_first = groups_of(options_.sink_tokens);
+    const std::int64_t n_rows = std::min(n_groups, row_groups());
+    // Last groups that are kept whatever their scores, those among rows left out.
+    const std::int64_t end = std::min(n_scored, n_groups - groups_of(options_.recent_tokens));
+    const std::int64_t n_forced = n_groups - end - (n_rows - n_first);
+    shared_.clear();
+    std::int64_t n_pages = 0;
+    std::size_t page_bytes = 0;
+    for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
+        if (!scores(layer)) continue;
+        if (page_bytes == 0) page_bytes = view_->page_bytes(layer);
+        if (view_->page_bytes(layer) != page_bytes) return;  // pages of one size only can be passed on
+        for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
+            const std::int64_t n_even = view_->page_slots(layer) / kPageSlots;
+            n_pages += n_even;
+            const std::int64_t most = std::min(kMostShare * n_even, ceil_div(n_groups - n_rows, kPageGroups));
+            const std::int64_t least = std::max(ceil_div(n_even, kLeastShare), ceil_div(n_forced, kPageGroups));
+            if (least > n_even) return;  // no head has groups to give
+            shared_.push_back({.layer = layer, .head = head, .n_forced = n_forced, .least = least, .most = most});
+        }
+    }
+    // Bisection over the bits of the threshold, which are ordered as the numbers are, since masses are not negative.
+    std::uint32_t low = 0;
+    std::uint32_t high = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
+    while (low < high) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        const std::int64_t n = count_above(std::bit_cast<float>(middle), n_first, end);
+        if (n > n_pages * kPageGroups) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    count_above(std::bit_cast<float>(low), n_first, end);
+    for (Share& share : shared_) {
+        share.n_pages = share.n_groups / kPageGroups;
+        n_pages -= share.n_pages;
+    }
+    // What rounding left over goes to the heads that lost most by it, then to any that can have more; ties to the
+    // first.
+    for (std::int64_t rest = kPageGroups - 1; n_pages > 0 && rest > 0; --rest)
+        for (Share& share : shared_)
+            if (n_pages > 0 && share.n_pages < share.most && share.n_groups % kPageGroups == rest)
+                ++share.n_pages, --n_pages;
+    for (Share& share : shared_) {
+        const std::int64_t more = std::min(n_pages, share.most - share.n_pages);
+        share.n_pages += more;
+        n_pages -= more;
+        page_groups_[first_kv_head_[share.layer] + share.head] =
+            std::min(share.n_pages * kPageGroups, n_groups - n_rows);
+    }
+}
+
+// Counts, for each head in shared_, the groups from `first` to `end` whose scores are above `threshold`, within the
+// head's limits. Returns the sum.
+std::int64_t ViewBuilder::count_above(float threshold, std::int64_t first, std::int64_t end) {
+    std::int64_t sum = 0;
+    for (Share& share : shared_) {
+        const std::span<const float> scored = pooled_of(share.layer, share.head);
+        std::int64_t n = share.n_forced;
+        float before = 0.0F;
+        for (std::int64_t group = first; group < end; ++group) {
+            n += std::max(scored[group], before) > threshold ? 1 : 0;
+            before = kOfNext * scored[group];
+        }
+        share.n_groups = std::clamp(n, share.least * kPageGroups, share.most * kPageGroups);
+        sum += share.n_groups;
+    }
+    return sum;
+}
 // Copies the groups of moves_[layer] that are in the segment to the view.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = moves_[layer];
@@ -251,6 +480,36 @@ void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segm
                      .to = view_->chunks(layer),
                      .moves = moves.data() + (first - moves.begin()),
                      .n_moves = end - first});
+    if (view_->has_pages()) gather_pages(exec, layer, segment);
+}
+
+// Copies the layer's groups in paging_ that are in the segment to staging, and makes pages of those that are there.
+// Segments of a layer come in ascending order, and those of one layer before those of the next.
+void ViewBuilder::gather_pages(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
+    LayerPaging& part = layer_paging_[layer];
+    const auto moves = std::span(paging_.moves).subspan(part.first_move, part.end_move - part.first_move);
+    const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
+    const auto place = [&](std::int64_t chunk) {
+        return part.first_move + (std::ranges::lower_bound(moves, chunk * kChunkGroups, {}, from) - moves.begin());
+    };
+    const std::int64_t end = place(segment.range.end);
+    for (std::int64_t first = place(segment.range.first); first < end;) {
+        const auto stop = std::ranges::upper_bound(paging_.stops, first);
+        const std::int64_t next = stop == paging_.stops.end() ? end : std::min(end, *stop);
+        kv_gather(exec, {.shape = cache_->layout(layer),
+                         .from = segment.chunks,
+                         .to = view_->staging(layer),
+                         .moves = paging_.moves.data() + first,
+                         .n_moves = next - first});
+        const std::int64_t n_ready = std::ranges::upper_bound(paging_.ready, next) - paging_.ready.begin();
+        view_pages_write(exec, {.shape = cache_->layout(layer),
+                                .from = view_->staging(layer),
+                                .fills = paging_.fills.data() + part.n_filled,
+                                .n_fills = n_ready - part.n_filled,
+                                .pages = view_->page_pool()});
+        part.n_filled = n_ready;
+        first = next;
+    }
 }
 
 void ViewBuilder::end_pass(ExecRef exec, bool complete) {
@@ -277,10 +536,13 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
 // reach them. The bound is the same whether KV streams or not (distribution-exact sampling, E3).
 std::int64_t ViewBuilder::shortest_cut() const {
     std::int64_t shortest = 0;
+    const std::int64_t n_groups = groups_of(n_pass_);
+    const std::int64_t first_row = (n_groups - std::min(n_groups, row_groups())) * kGroupTokens;
     for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
         const std::int64_t window = config_->window(layer);
         const std::int64_t first = first_chunk_in_window(window, n_pass_) * kChunkTokens;
-        if (first > 0) shortest = std::max(shortest, first + window - 1);
+        // If no row is left of there, none is missing. Pages are seen by all queries in any case.
+        if (first > first_row) shortest = std::max(shortest, first + window - 1);
     }
     return shortest;
 }
@@ -288,16 +550,20 @@ std::int64_t ViewBuilder::shortest_cut() const {
 // Makes the view valid for the sequence before the running pass, once its groups are copied, and counts a build.
 void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
-    const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
+    const std::int64_t n_kept = std::min(n_groups, row_groups());  // as rows
     const std::int64_t left_out = (n_groups - n_kept) * kGroupTokens;
-    // A window view keeps its sinks if room is short; otherwise the last groups take precedence (choose_groups()).
-    const std::int64_t n_sinks =
-        options_.kind == ViewKind::Window ? std::min(n_kept, groups_of(options_.sink_tokens)) : 0;
+    // A window view keeps its sinks if room is short, and rows beside pages begin with them; otherwise the last groups
+    // take precedence (choose_groups()).
+    const bool has_sinks = options_.kind == ViewKind::Window || options_.type == ViewType::Q4;
+    const std::int64_t n_sinks = has_sinks ? std::min(n_kept, groups_of(options_.sink_tokens)) : 0;
     const std::int64_t n_recent =
         std::min((n_kept - n_sinks) * kGroupTokens, round_up(options_.recent_tokens, kGroupTokens)) -
         (n_groups * kGroupTokens - n_pass_);
     const std::int64_t n_whole = left_out == 0 ? n_pass_ : std::max<std::int64_t>(n_recent, 0);
-    view_->fill(exec.stream, n_pass_ - left_out, n_pass_, std::min(n_whole, n_pass_ - shortest_cut() + 1));
+    for (const LayerPaging& part : layer_paging_)
+        CHECK(part.n_filled == part.end_fill, "{} of the pages to {} are filled", part.n_filled, part.end_fill);
+    if (keeps_all()) n_whole_ = std::max<std::int64_t>(n_groups - n_kept, 0) / kPageGroups * kPageGroups;
+    view_->fill(exec.stream, n_pass_ - left_out, n_pass_, std::min(n_whole, n_pass_ - shortest_cut() + 1), ranges_);
     n_built_at_ = n_pass_;
     ++n_built_;
 }
@@ -308,6 +574,9 @@ void ViewBuilder::commit(ExecRef exec, std::span<const NodeId> path) {
 }
 
 void ViewBuilder::truncate(std::int64_t n_tokens) {
+    // Pages begin behind the sinks.
+    const std::int64_t n_left = n_tokens / kGroupTokens - groups_of(options_.sink_tokens);
+    n_whole_ = std::min(n_whole_, std::max<std::int64_t>(n_left, 0) / kPageGroups * kPageGroups);
     view_->truncate(n_tokens);
     if (n_scored_ > n_tokens) forget_scores();
 }

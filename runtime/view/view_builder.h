@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kv_view.h"
@@ -36,6 +37,23 @@ enum class ViewKind : std::uint8_t {
     Window,     // the first and the last groups (StreamingLLM, arXiv 2309.17453)
 };
 
+/// How a view stores its tokens.
+enum class ViewType : std::uint8_t {
+    Rows,  // as rows of the cache's KV type
+    Q4,    // sinks and the last tokens as such rows, the others in view pages of 4 bits
+};
+
+/// Returns "f16", which stands for the KV type of the cache whatever that is, or "q4", as --view-type does.
+[[nodiscard]] constexpr std::string_view view_type_name(ViewType type) {
+    return type == ViewType::Q4 ? "q4" : "f16";
+}
+
+/// Most of the last tokens that a view with pages keeps as rows when it is built.
+inline constexpr std::int64_t kRecentRows = 128;
+
+/// Fewest tokens of a view with pages: 16 sinks, the rows, and a page for each head.
+inline constexpr std::int64_t kLeastPagedView = 16 + kRecentRows + kPageSlots;
+
 /// Percentage of a view's tokens that are the most recent ones, in a view that the engine plans (runtime/NOTES.md has
 /// the sweep).
 inline constexpr std::int64_t kRecentPercent = 75;
@@ -43,6 +61,7 @@ inline constexpr std::int64_t kRecentPercent = 75;
 /// How a view is built.
 struct ViewOptions {
     ViewKind kind = ViewKind::Retrieval;
+    ViewType type = ViewType::Rows;
     GroupScore score = GroupScore::Mass;
     /// Tokens that a build keeps for each layer and kv head, a multiple of the size of a slot group (8). 0: the engine
     /// chooses the number; a ViewBuilder needs at least one group.
@@ -64,9 +83,14 @@ struct ViewOptions {
     /// pass would have, or all, for this very pass (oracle).
     std::int64_t score_rows = 1;
 
+    /// Returns how many tokens a build keeps as rows; the rest of the budget is in pages.
+    [[nodiscard]] std::int64_t row_tokens() const;
     /// Returns the slots that a view needs (ViewRoom::n_slots).
-    [[nodiscard]] std::int64_t slots() const { return budget_tokens + growth_tokens; }
+    [[nodiscard]] std::int64_t slots() const { return row_tokens() + growth_tokens; }
 };
+
+/// Returns the room of a view with `options` over layers of `config`.
+[[nodiscard]] ViewRoom view_room(const ViewOptions& options, const ModelConfig& config, std::int64_t max_nodes);
 
 /// Builds one view from the passes over one cache. Not thread-safe.
 class ViewBuilder final : public PassHooks {
@@ -84,9 +108,19 @@ public:
     [[nodiscard]] std::int64_t n_built() const { return n_built_; }
     /// Returns the length of the sequence when its groups were last scored; 0: there are no scores.
     [[nodiscard]] std::int64_t n_scored() const { return n_scored_; }
-    /// Returns the groups of a layer that were last chosen, sorted by the group that is read. Valid until the next pass
-    /// begins.
+    /// Returns the groups of a layer that were last chosen and are rows of the view, sorted by the group that is read.
+    /// Valid until the next pass begins.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const { return moves_[layer]; }
+    /// Returns the groups of a layer that the last build wrote to pages, sorted by the group that is read. Those of a
+    /// head are the last in its pages, in this order; `to` is where they wait until a page is full.
+    [[nodiscard]] std::span<const GroupMove> chosen_pages(std::int64_t layer) const {
+        const LayerPaging& part = layer_paging_[layer];
+        return std::span(paging_.moves).subspan(part.first_move, part.end_move - part.first_move);
+    }
+    /// Returns the pages of a kv head of a layer, as they were last filled.
+    [[nodiscard]] const PageRange& pages_of(std::int64_t layer, std::int64_t head) const {
+        return ranges_[first_kv_head_[layer] + head];
+    }
 
     /// Starts another sequence: the view becomes invalid, and all scores are forgotten.
     void restart();
@@ -114,24 +148,53 @@ private:
         [[nodiscard]] bool any() const { return score || gather; }
     };
 
+    // How the groups of a build become pages. Groups go to staging, each head's in a ring, and from there to pages.
+    // Fixed when groups are chosen, so that gathering computes and allocates nothing.
+    struct Paging {
+        std::vector<GroupMove> moves;     // to staging, of each layer sorted by the group that is read
+        std::vector<PageFill> fills;      // from staging, of each layer in the order in which they become possible
+        std::vector<std::int64_t> ready;  // [fills]: how many moves must be done before
+        std::vector<std::int64_t> stops;  // numbers of moves, ascending, after which all possible fills come first,
+                                          // since the next move takes the place of a group that one of them reads
+        void clear();
+    };
+    // The part of Paging that belongs to a layer: indices into its vectors.
+    struct LayerPaging {
+        std::int64_t first_move = 0;
+        std::int64_t end_move = 0;
+        std::int64_t n_filled = 0;  // the next fill
+        std::int64_t end_fill = 0;
+    };
+
     // Returns true if a view for `n_text` positions must be built.
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
     void read_sinks(const Model& model);
     [[nodiscard]] Work work_of_pass(bool whole_layers) const;
     // Returns true if groups of the layer are chosen by scores.
     [[nodiscard]] bool scores(std::int64_t layer) const {
-        return options_.kind != ViewKind::Window && config_->window(layer) == 0;
+        return options_.kind != ViewKind::Window && config_->window(layer) == 0 && !keeps_all();
+    }
+    // Returns true if the view keeps every token. Then nothing is scored.
+    [[nodiscard]] bool keeps_all() const {
+        return options_.type == ViewType::Q4 && options_.budget_tokens >= cache_->context_tokens();
     }
     // Groups to keep of the sequence before the running pass.
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t head) const;
+    void budget_pages();
+    void share_pages();
+    std::int64_t count_above(float threshold, std::int64_t first, std::int64_t end);
     void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
     void pool(std::int64_t layer, float keep);
     void forget_scores();
+    // Groups that a build keeps as rows.
+    [[nodiscard]] std::int64_t row_groups() const;
     void choose(std::int64_t layer);
+    void plan_pages(std::int64_t layer, std::int64_t n_there);
     void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
+    void gather_pages(ExecRef exec, std::int64_t layer, const KvSegment& segment);
     [[nodiscard]] std::int64_t shortest_cut() const;  // shortest length to which the view can be cut
     void fill(ExecRef exec);
 
@@ -152,6 +215,26 @@ private:
     std::vector<std::int32_t> kept_;   // [groups of a view]: scratch of choose()
     // [n_layers]: groups to copy to the view, sorted by the group that is read.
     std::vector<std::vector<GroupMove>> moves_;
+    Paging paging_;
+    std::vector<LayerPaging> layer_paging_;  // [n_layers]
+    std::vector<std::int64_t> page_groups_;  // [kv heads of all layers]: groups that the build keeps in pages
+    std::int64_t n_whole_ = 0;  // if the view keeps everything: first groups of pages, of each head, that are in full
+                                // pages and valid, so that a build only appends
+    // A head among those that share pages, and what it gets.
+    struct Share {
+        std::int64_t layer = 0;
+        std::int64_t head = 0;
+        std::int64_t n_forced = 0;  // groups that it keeps in pages whatever their scores
+        std::int64_t least = 0;     // pages
+        std::int64_t most = 0;      // pages
+        std::int64_t n_groups = 0;
+        std::int64_t n_pages = 0;
+    };
+    std::vector<Share> shared_;          // scratch of share_pages()
+    std::vector<PageRange> ranges_;      // [kv heads of all layers]: the pages that are being filled
+    std::vector<std::int64_t> staged_;   // scratch of plan_pages(): groups of each head so far
+    std::vector<std::int64_t> flushed_;  // scratch of plan_pages(): how many of them are in pages
+    std::size_t pool_used_ = 0;          // bytes of the pool that the build has given out
 
     Work work_;                    // what the running pass does for the view
     std::int64_t root_ = 0;        // index of the root among the pass's tokens

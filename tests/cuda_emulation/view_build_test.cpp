@@ -2,6 +2,7 @@
 // rows that are the cache's own; scores come to the host by one copy a pass. Two cards keep and guess what their split
 // does, whatever streams.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -94,6 +95,46 @@ TEST(EmulatedView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
     for (const TinyModelOptions& of : {kModel, kQ8Model}) expect_the_bits_of_the_cache(of);
 }
 
+// Pages on a card: the same bits whatever streams and whenever, near the logits over the cache; rows alone are far.
+TEST(EmulatedView, PagesAreNearTheCacheWhateverStreamsAndWhenever) {
+    for (const TinyModelOptions& of : {kModel, kQ8Model}) {
+        const auto files = make_tiny_model(of);
+        const auto seen = [&](const ViewOptions& options, Timing timing, const Placement& placement, double& distance) {
+            const Machine machine({.timing = timing});
+            CudaDevice card(machine.table(), {.memory_bytes = kCardBytes});
+            ViewedModel viewed(*files, card, options, placement);
+            fill_cache(viewed.cache, viewed.forward->exec(), kFilled, 7, {});
+            for (int i = 0; i < 6; ++i) viewed.run(8, 8);  // built, and pages are appended
+            EXPECT_EQ(viewed.view.n_text(), viewed.cache.n_committed());
+            const std::vector<float> over_view = viewed.logits_over_view();
+            viewed.target->build_views_with({});
+            const std::vector<float> whole = logits_over_cache(*viewed.target);
+            distance = 0.0;
+            for (std::size_t i = 0; i < whole.size(); ++i) distance += std::abs(over_view[i] - whole[i]);
+            return over_view;
+        };
+        const ViewOptions pages{.type = ViewType::Q4,
+                                .budget_tokens = ViewedModel::kContext,
+                                .recent_tokens = 64,
+                                .rebuild_tokens = 16,
+                                .growth_tokens = 64};
+        ViewOptions rows = pages;
+        rows.type = ViewType::Rows;
+        rows.kind = ViewKind::Window;
+        rows.budget_tokens = pages.row_tokens();
+        double far = 0.0;
+        static_cast<void>(seen(rows, Timing::AtOnce, {}, far));
+        double near = 0.0;
+        const std::vector<float> expected = seen(pages, Timing::AtOnce, {}, near);
+        EXPECT_GT(near, 0.0);
+        EXPECT_LT(2.0 * near, far);
+        for (const Timing timing : kTimings)
+            for (const Placement& placement : kPlacements)
+                EXPECT_TRUE(same_bits(seen(pages, timing, placement, near), expected))
+                    << static_cast<int>(timing) << ' ' << placement.size();
+    }
+}
+
 // Copies of a pass that scores, beyond those of the same pass without a view.
 TEST(EmulatedView, ScoresOfAllLayersComeByOneCopy) {
     for (const std::int64_t n_layers : {1, 3}) {
@@ -117,7 +158,8 @@ TEST(EmulatedView, ScoresOfAllLayersComeByOneCopy) {
 }
 
 // Logits over the views of two cards, behind passes that build them in two steps.
-std::vector<float> seen_on_two_cards(const ModelFiles& files, SplitKind kind, KvStreams streams, Timing timing) {
+std::vector<float> seen_on_two_cards(const ModelFiles& files, SplitKind kind, KvStreams streams, Timing timing,
+                                     ViewType type) {
     Machine machine({.n_cards = 2, .timing = timing});
     std::vector<std::unique_ptr<Device>> cards;
     std::vector<Device*> given;
@@ -129,7 +171,11 @@ std::vector<float> seen_on_two_cards(const ModelFiles& files, SplitKind kind, Kv
     ViewedSplit several(
         files,
         {.parts = kind == SplitKind::Layers ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1, 1},
-         .view = {.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .in_steps = true},
+         .view = {.type = type,
+                  .budget_tokens = 128,
+                  .recent_tokens = type == ViewType::Q4 ? 32 : 64,
+                  .rebuild_tokens = 8,
+                  .in_steps = true},
          .streams = streams,
          .kind = kind,
          .ring_bytes = std::size_t{1} << 18},
@@ -148,14 +194,17 @@ std::vector<float> seen_on_two_cards(const ModelFiles& files, SplitKind kind, Kv
 
 TEST(EmulatedView, TwoCardsGuessAlikeWhateverStreamsAndWhenever) {
     const auto files = make_tiny_model(kModel);
-    for (const SplitKind kind : {SplitKind::Layers, SplitKind::Tensor}) {
-        const std::vector<float> expected = seen_on_two_cards(*files, kind, KvStreams::Nowhere, Timing::AtOnce);
-        EXPECT_EQ(std::ssize(expected), 2 * kMostViewRows * kTinyVocab);
-        for (const Timing timing : kTimings)
-            for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst})
-                EXPECT_TRUE(same_bits(seen_on_two_cards(*files, kind, streams, timing), expected))
-                    << static_cast<int>(kind) << static_cast<int>(timing) << static_cast<int>(streams);
-    }
+    for (const ViewType type : {ViewType::Rows, ViewType::Q4})
+        for (const SplitKind kind : {SplitKind::Layers, SplitKind::Tensor}) {
+            const std::vector<float> expected =
+                seen_on_two_cards(*files, kind, KvStreams::Nowhere, Timing::AtOnce, type);
+            EXPECT_EQ(std::ssize(expected), 2 * kMostViewRows * kTinyVocab);
+            for (const Timing timing : kTimings)
+                for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst})
+                    EXPECT_TRUE(same_bits(seen_on_two_cards(*files, kind, streams, timing, type), expected))
+                        << static_cast<int>(kind) << static_cast<int>(timing) << static_cast<int>(streams)
+                        << view_type_name(type);
+        }
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Teller {
           model(*files, device, {.context_tokens = kContext}),
           cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
-          view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 64}),
+          view(device, model.kv_layouts(), view_room(options, model.config(), 64)),
           builder(cache, view, model, options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
@@ -98,6 +98,9 @@ struct Teller {
 
 const ViewOptions kSmall{.budget_tokens = 96, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
 
+const ViewOptions kPaged{
+    .type = ViewType::Q4, .budget_tokens = 256, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
+
 std::vector<std::int64_t> none_resident(const Teller& teller) {
     return std::vector<std::int64_t>(static_cast<std::size_t>(teller.model.config().n_layers()), 0);
 }
@@ -115,6 +118,20 @@ TEST(SelfDraftModel, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
         EXPECT_EQ(figures.accepted, figures.offered) << temperature;
         // Seven tokens a pass, but for the first, which finds no view.
         EXPECT_LE(teller.n_passes, 2 + (kNewTokens + 6) / 7);
+    }
+}
+
+TEST(SelfDraftModel, OverPagesOfTheWholeTextNearlyEveryGuessIsTheTargetsOwn) {
+    for (const double temperature : {0.0, 0.8}) {
+        const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
+        Teller teller({.type = ViewType::Q4, .budget_tokens = kContext, .recent_tokens = 32, .growth_tokens = 128});
+        NoProposer nothing;
+        const std::vector<TokenId> plain = teller.tell(nothing, sampling);
+        const auto drafter = teller.drafter({SourceKind::Retrieval}, sampling, TreeShape::Chain);
+        EXPECT_EQ(teller.tell(*drafter, sampling), plain);
+        const SourceFigures figures = drafter->figures().front();
+        EXPECT_GT(figures.offered, 0);
+        EXPECT_GT(10 * figures.accepted, 8 * figures.offered) << temperature;
     }
 }
 
@@ -148,6 +165,7 @@ public:
             std::memset(view_.scratch_k(layer), 0xFF, scratch);
             std::memset(view_.scratch_v(layer), 0xFF, scratch);
         }
+        if (view_.has_pages()) std::memset(view_.page_pool(), 0xFF, view_.pool_bytes());
     }
     void observe(const Observation& observation) override { proposer_.observe(observation); }
 
@@ -161,9 +179,11 @@ TEST(SelfDraftModel, VerificationReadsNothingThatAViewHolds) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 0, .seed = 5};
         Teller resident(kSmall);
         Teller streamed(kSmall, none_resident(resident));
+        Teller resident_pages(kPaged);
+        Teller streamed_pages(kPaged, none_resident(resident));
         NoProposer nothing;
         const std::vector<TokenId> plain = resident.tell(nothing, sampling);
-        for (Teller* teller : {&resident, &streamed}) {
+        for (Teller* teller : {&resident, &streamed, &resident_pages, &streamed_pages}) {
             for (const auto& sources : {std::vector{SourceKind::Retrieval},
                                         {SourceKind::Context, SourceKind::Suffix, SourceKind::Retrieval}}) {
                 const auto drafter = teller->drafter(sources, sampling);

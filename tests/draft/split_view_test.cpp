@@ -24,6 +24,16 @@ constexpr std::int64_t kBudget = 16;
 constexpr std::int64_t kNewTokens = 60;
 const ViewOptions kSmall{.budget_tokens = 96, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
 
+const ViewOptions kPaged{
+    .type = ViewType::Q4, .budget_tokens = 256, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
+// Heads share pages of one device, so what a view keeps depends on the split, unless it is built in steps.
+const ViewOptions kPagedInSteps{.type = ViewType::Q4,
+                                .budget_tokens = 256,
+                                .recent_tokens = 32,
+                                .rebuild_tokens = 24,
+                                .in_steps = true,
+                                .growth_tokens = 64};
+
 class SplitView : public testing::Test {
 protected:
     struct Told {
@@ -46,7 +56,7 @@ protected:
     [[nodiscard]] ViewedSplitOptions on(std::vector<std::int64_t> parts, KvStreams streams,
                                         SplitKind kind = SplitKind::Layers) const {
         return {.parts = std::move(parts),
-                .view = kSmall,
+                .view = view_,
                 .streams = streams,
                 .kind = kind,
                 .context_tokens = kContext,
@@ -108,8 +118,8 @@ protected:
         if (streams != KvStreams::Nowhere) resident.resize(static_cast<std::size_t>(model.config().n_layers()), 0);
         KvCache cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                       {.resident_chunks = resident, .arena = &arena});
-        KvView view(device, model.kv_layouts(), {.n_slots = kSmall.slots(), .max_nodes = 64});
-        ViewBuilder builder(cache, view, model, kSmall);
+        KvView view(device, model.kv_layouts(), view_room(view_, model.config(), 64));
+        ViewBuilder builder(cache, view, model, view_);
         std::unique_ptr<PassStream> pass;
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
@@ -120,7 +130,9 @@ protected:
         return generate_with_view(target, passes, sampling);
     }
 
-    void expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const;
+    void expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts);
+
+    ViewOptions view_ = kSmall;
 
     std::unique_ptr<ModelFiles> files_ = ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target");
     std::vector<TokenId> prompt_;
@@ -129,6 +141,7 @@ protected:
 TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
+        view_ = temperature == 0.0 ? kSmall : kPagedInSteps;
         for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere}) {
             const Told one = on_one_device(streams, sampling);
             EXPECT_GT(one.accepted, 20);
@@ -146,7 +159,7 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
 }
 
 // Whatever fails on whichever device, in guesses as well as in passes: one line with its name, and the text goes on.
-void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const {
+void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) {
     const SamplerOptions sampling{.temperature = 0.8, .top_k = 40, .seed = 3};
     ViewedSplit plain(*files_, on(parts, KvStreams::Nowhere, kind));
     NoProposer nothing;
@@ -155,6 +168,7 @@ void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<st
     int n_failures = 0;
     for (int round = 0; round < 24; ++round) {
         CpuFaults faults[2];
+        view_ = round % 4 < 2 ? kSmall : kPaged;
         ViewedSplitOptions options = on(parts, round % 2 == 0 ? KvStreams::Nowhere : KvStreams::Everywhere, kind);
         for (std::size_t i = 0; i < 2; ++i)
             options.devices.push_back({.name = "device " + std::to_string(i + 1), .faults = &faults[i]});
@@ -196,6 +210,7 @@ TEST_F(SplitView, GuessesOverHeadsLeaveTheTextOfTheirSplit) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
         std::vector<TokenId> text;
         for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::BehindTheFirst, KvStreams::Everywhere}) {
+            view_ = streams == KvStreams::BehindTheFirst ? kSmall : kPaged;
             ViewedSplit several(*files_, on({1, 1}, streams, SplitKind::Tensor));
             NoProposer nothing;
             const Told plain = tell(*several.target, nothing, sampling);

@@ -10,6 +10,7 @@
 #include "kernels/cpu_device.h"
 #include "runtime/view/view_builder.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/view_slots.h"
 #include "tests/support/viewed_model.h"
 
 namespace slipstream {
@@ -253,6 +254,223 @@ TEST(KvView, AViewThatHasNoRoomLeftStandsForNothingUntilItIsBuiltAnew) {
         viewed.run(4, 1);
         EXPECT_EQ(viewed.view.n_text(), 521) << rebuild;
     }
+}
+
+// Views with pages. The models: two kv heads; sinks and biases; a sliding window in every second layer, whose pages
+// have the rest of the window; Q8 rows, which pages round once more.
+class PagedView : public testing::TestWithParam<int> {
+protected:
+    [[nodiscard]] static std::unique_ptr<ModelFiles> files() {
+        switch (GetParam()) {
+            case 1:
+                return make_tiny_model({.n_layers = 3, .biases = true, .n_experts = 5, .gpt_oss = true});
+            case 2:
+                return make_tiny_model({.n_layers = 3, .window = 300, .biases = true});
+            case 3:
+                return make_tiny_model({.n_layers = 3, .n_q_heads = 6, .n_kv_heads = 3, .kv_dtype = DType::Q8_0});
+            default:
+                return make_tiny_model({.n_layers = 3});
+        }
+    }
+    // Checks all layers, and returns the rows that are in pages.
+    static std::int64_t check(Viewed& viewed) {
+        std::int64_t n_paged = 0;
+        for (std::int64_t layer = 0; layer < viewed.cache.n_layers(); ++layer) {
+            ViewSlots slots(viewed, layer);
+            EXPECT_EQ(slots.problem(), "");
+            n_paged += slots.n_paged();
+        }
+        return n_paged;
+    }
+};
+
+TEST_P(PagedView, HoldsWhatIsChosenInTheOrderOfTheText) {
+    const auto model = files();
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}, {1, 0, 2}, {8, 0, 8}}) {
+        // 54 groups in pages: the last page of a head is not full.
+        Viewed viewed(*model,
+                      {.type = ViewType::Q4,
+                       .budget_tokens = 512,
+                       .recent_tokens = 64,
+                       .rebuild_tokens = 40,
+                       .growth_tokens = 60},
+                      resident);
+        viewed.feed(1403);
+        std::int64_t n_valid = 0;
+        for (int i = 0; i < 30; ++i) {
+            viewed.run(6, 1 + i % 5);
+            if (viewed.view.n_text() == 0) continue;
+            ++n_valid;
+            EXPECT_EQ(viewed.view.n_text(), viewed.cache.n_committed());
+            EXPECT_LE(viewed.view.n_slots(), 16 + 64 + 60);
+            EXPECT_GT(check(viewed), 432);
+        }
+        EXPECT_GE(n_valid, 25);
+        EXPECT_GT(viewed.builder.n_built(), 2);
+    }
+}
+
+// Of a text that a view keeps whole, no position is missing, and only rounding separates it from the cache.
+TEST_P(PagedView, OfTheWholeTextIsNearTheCache) {
+    if (GetParam() == 2) GTEST_SKIP() << "pages of a window have the window alone";
+    const auto model = files();
+    const ViewOptions whole{.type = ViewType::Q4,
+                            .budget_tokens = kContext,
+                            .recent_tokens = 128,
+                            .rebuild_tokens = 64,
+                            .growth_tokens = 128};
+    ViewOptions rows_alone = whole;
+    rows_alone.kind = ViewKind::Window;
+    rows_alone.type = ViewType::Rows;
+    rows_alone.budget_tokens = whole.row_tokens();
+    const auto distance = [&](const ViewOptions& options) {
+        Viewed viewed(*model, options, {0, 0, 0});
+        viewed.feed(1500);
+        viewed.run_until_built();
+        if (options.type == ViewType::Q4) {
+            const std::int64_t n_heads = viewed.cache.layout(0).n_kv_heads;
+            EXPECT_EQ(check(viewed), 3 * n_heads * (viewed.view.n_text() - viewed.view.n_slots()));
+        }
+        const std::vector<float> seen = viewed.logits_over_view();
+        viewed.target->build_views_with({});
+        const std::vector<float> whole_text = logits_over_cache(*viewed.target);
+        double sum = 0.0;
+        for (std::size_t i = 0; i < seen.size(); ++i) sum += std::abs(seen[i] - whole_text[i]);
+        return sum / static_cast<double>(seen.size());
+    };
+    const double by_rounding = distance(whole);
+    EXPECT_GT(by_rounding, 0.0);
+    EXPECT_LT(4.0 * by_rounding, distance(rows_alone));
+}
+
+TEST_P(PagedView, ACutAmongTheRowsCutsItAndOneAmongPagesEndsIt) {
+    const auto model = files();
+    for (const std::int64_t n_cut : {1, 60, 123, 124, 125, 300, 1000}) {
+        Viewed viewed(*model,
+                      {.type = ViewType::Q4,
+                       .budget_tokens = 512,
+                       .recent_tokens = 128,
+                       .rebuild_tokens = 500,
+                       .growth_tokens = 60},
+                      {});
+        viewed.feed(1404);  // 128 - 4 last rows, since the last group is not full
+        ASSERT_EQ(viewed.run_until_built(), 1);
+        const std::int64_t n = viewed.cache.n_committed() - 3 - n_cut;
+        viewed.target->truncate(n);
+        EXPECT_EQ(viewed.view.n_text(), n_cut < 124 ? n : 0) << n_cut;
+        if (viewed.view.n_text() > 0) {
+            EXPECT_GT(check(viewed), 0);
+            viewed.run(6, 4);
+            EXPECT_GT(check(viewed), 0);
+        }
+    }
+}
+
+// Passes that are the same over streamed KV and over resident KV, bit for bit.
+TEST_P(PagedView, InStepsItIsTheSameWhereverKvLies) {
+    const auto model = files();
+    std::vector<float> expected;
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}, {1, 0, 2}}) {
+        Viewed viewed(*model,
+                      {.type = ViewType::Q4,
+                       .budget_tokens = 640,
+                       .recent_tokens = 64,
+                       .rebuild_tokens = 16,
+                       .in_steps = true,
+                       .growth_tokens = 60},
+                      GetParam() == 2 && resident.size() == 3 ? std::vector<std::int64_t>{0, 0, 0} : resident);
+        viewed.feed(1400);
+        std::vector<float> found;
+        for (int i = 0; i < 20; ++i) {
+            viewed.run(6, 3);
+            if (viewed.view.n_text() == 0) continue;
+            const std::vector<float> logits = viewed.logits_over_view();
+            found.insert(found.end(), logits.begin(), logits.end());
+        }
+        EXPECT_FALSE(found.empty());
+        if (resident.empty()) expected = found;
+        EXPECT_EQ(found, expected);
+    }
+}
+
+// A view that keeps everything scores nothing, and a build writes only what left the last rows since, to the same
+// pages.
+TEST_P(PagedView, OfTheWholeTextGrowsByWhatLeavesTheRows) {
+    const auto model = files();
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
+        Viewed viewed(*model,
+                      {.type = ViewType::Q4,
+                       .budget_tokens = kContext,
+                       .recent_tokens = 128,
+                       .rebuild_tokens = 64,
+                       .growth_tokens = 128},
+                      resident);
+        viewed.feed(1000);
+        ASSERT_EQ(viewed.run_until_built(), 1) << "no pass scores first";
+        EXPECT_EQ(viewed.builder.n_scored(), 0);
+        const std::int64_t n_heads = viewed.cache.layout(0).n_kv_heads;
+        const PageRange first = viewed.builder.pages_of(0, n_heads - 1);
+        for (int i = 0; i < 40; ++i) {
+            const std::int64_t n_built = viewed.builder.n_built();
+            viewed.run(8, 1 + i % 8);
+            ASSERT_GT(viewed.view.n_text(), 0);
+            check(viewed);
+            if (viewed.builder.n_built() == n_built) continue;
+            // Up to 71 tokens, and up to 56 of a page that was not full.
+            EXPECT_LE(std::ssize(viewed.builder.chosen_pages(0)), n_heads * 16);
+            EXPECT_EQ(viewed.builder.pages_of(0, n_heads - 1).first_page, first.first_page);
+        }
+        EXPECT_GT(viewed.builder.n_built(), 2);
+        for (const std::int64_t n_text : {1060, 700, 50, 1200}) {  // below what pages hold
+            if (n_text < viewed.cache.n_committed()) viewed.target->truncate(n_text);
+            if (viewed.cache.n_committed() < 150) viewed.feed(900);
+            const std::atomic<bool> cancel{true};
+            viewed.run(6, 0, Viewed::Wanted::Logits, &cancel);
+            EXPECT_LE(viewed.run_until_built(), 2);
+            check(viewed);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PagedView, testing::Range(0, 4));
+
+// Heads share pages by attention mass once there are scores: none has less than a quarter of the mean, and together
+// they have what all would have with equal numbers.
+TEST(KvView, HeadsSharePagesByMass) {
+    const auto files = make_tiny_model({.n_layers = 3, .n_q_heads = 6, .n_kv_heads = 3});
+    for (const bool in_steps : {false, true})
+        for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
+            Viewed viewed(*files,
+                          {.type = ViewType::Q4,
+                           .budget_tokens = 64 + 16 + 512,
+                           .recent_tokens = 64,
+                           .rebuild_tokens = 16,
+                           .in_steps = in_steps,
+                           .growth_tokens = 60},
+                          resident);
+            viewed.feed(1700);
+            viewed.run_until_built();
+            for (int i = 0; i < 14; ++i) viewed.run(8, 4);
+            ASSERT_GT(viewed.view.n_text(), 0);
+            ASSERT_GT(viewed.builder.n_built(), 2);
+            std::int64_t sum = 0;
+            std::int64_t least = 512;
+            std::int64_t most = 0;
+            for (std::int64_t layer = 0; layer < 3; ++layer)
+                for (std::int64_t head = 0; head < 3; ++head) {
+                    const std::int64_t n = viewed.builder.pages_of(layer, head).n_slots;
+                    sum += n;
+                    least = std::min(least, n);
+                    most = std::max(most, n);
+                }
+            EXPECT_EQ(sum, 9 * 512);
+            EXPECT_GE(least, 512 / 4);
+            EXPECT_EQ(most > least, !in_steps);
+            for (std::int64_t layer = 0; layer < 3; ++layer) {
+                ViewSlots slots(viewed, layer);
+                EXPECT_EQ(slots.problem(), "");
+            }
+        }
 }
 
 TEST(KvView, InStepsItIsBuiltByTheSamePassWhereverKvLies) {

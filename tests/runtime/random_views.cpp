@@ -1,16 +1,16 @@
-// Random texts over views of several devices: after each step a view is valid on all devices or on none, and each of
-// its slots holds the bytes of the position that it stands for.
+// Random texts over views of several devices: after each step a view is valid on all devices or on none, each of its
+// slots holds the bytes of the position that it stands for, and its pages hold what was chosen.
 #include <algorithm>
-#include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/attention/kv_layout.h"
 #include "tests/runtime/random_walk.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/view_slots.h"
 #include "tests/support/viewed_split.h"
 
 namespace slipstream {
@@ -29,6 +29,7 @@ ViewOptions random_view(Dice& dice) {
     view.rebuild_tokens = dice.pick({0, 1, 8, 16, 64});
     view.growth_tokens = dice.pick({8, 40, 130, 300});
     view.in_steps = dice.one_in(3);
+    if (dice.one_in(2)) view.type = ViewType::Q4;
     return view;
 }
 
@@ -45,86 +46,6 @@ ViewedSplitOptions random_split(Dice& dice, WalkFaults& faults, std::size_t n_de
     for (std::size_t rank = 0; rank < n_devices; ++rank) options.devices.push_back(faults.device(rank, dice));
     return options;
 }
-
-/// The slots of one layer and head against the cache's chunks of that layer.
-class LayerSlots {
-public:
-    LayerSlots(ViewedRank& rank, std::int64_t layer)
-        : rank_(rank),
-          layer_(layer),
-          shape_(rank.cache.layout(layer)),
-          offset_(rank.view.n_text() - rank.view.n_slots()) {
-        std::vector<std::byte> chunk(shape_.chunk_bytes());
-        for (std::int64_t i = 0; i * kChunkTokens < rank.view.n_text(); ++i) {
-            rank.cache.read_chunk(rank.forward->exec(), layer, i, chunk.data());
-            chunks_.push_back(chunk);
-        }
-        const auto moves = rank.builder.chosen(layer);
-        const std::int64_t n_kept = std::ssize(moves) / shape_.n_kv_heads;
-        from_.assign(static_cast<std::size_t>(shape_.n_kv_heads),
-                     std::vector<std::int64_t>(static_cast<std::size_t>(n_kept), -1));
-        for (const GroupMove& move : moves)
-            from_[static_cast<std::size_t>(move.head)][static_cast<std::size_t>(move.to)] = move.from;
-    }
-    /// Throws Broken. Positions that no query sees any more, past a layer's window, may hold anything.
-    std::int64_t check() const {
-        const std::int64_t window = rank_.model.config().window(layer_);
-        std::int64_t n_checked = 0;
-        for (std::int64_t head = 0; head < shape_.n_kv_heads; ++head)
-            for (std::int64_t slot = 0; slot < rank_.view.n_slots(); ++slot) {
-                const std::int64_t position = position_of(head, slot);
-                if (position < 0 || position >= rank_.view.n_text())
-                    throw Broken{
-                        fmt::format("layer {}, head {}: slot {} is position {}", layer_, head, slot, position)};
-                if (window > 0 && position + window <= rank_.view.n_text()) continue;
-                ++n_checked;
-                if (!is_same(head, slot, position))
-                    throw Broken{fmt::format("layer {}, head {}: slot {} of {} is not position {} of {}", layer_, head,
-                                             slot, rank_.view.n_slots(), position, rank_.view.n_text())};
-            }
-        return n_checked;
-    }
-
-private:
-    [[nodiscard]] std::int64_t position_of(std::int64_t head, std::int64_t slot) const {
-        const auto& groups = from_[static_cast<std::size_t>(head)];
-        const std::int64_t group = slot / kGroupTokens;
-        if (group >= std::ssize(groups)) return slot + offset_;
-        return groups[static_cast<std::size_t>(group)] * kGroupTokens + slot % kGroupTokens;
-    }
-    [[nodiscard]] bool is_same(std::int64_t head, std::int64_t slot, std::int64_t position) const {
-        const std::byte* mine = rank_.view.chunks(layer_)[slot / kChunkTokens];
-        const std::byte* own = chunks_[static_cast<std::size_t>(position / kChunkTokens)].data();
-        slot %= kChunkTokens;
-        position %= kChunkTokens;
-        const std::size_t element = cpu::element_bytes(shape_, 1);
-        const auto v = [&](std::int64_t at) { return cpu::v_row_offset(shape_, head, at); };
-        const auto k = [&](std::int64_t at, std::int64_t d) {
-            return cpu::k_step_offset(shape_, head, at / kStepTokens) +
-                   cpu::element_bytes(shape_, d * kStepTokens + at % kStepTokens);
-        };
-        const auto scale = [&](std::int64_t block, std::int64_t at) {
-            return cpu::k_step_offset(shape_, head, at / kStepTokens) +
-                   cpu::scale_offset(shape_, block, at % kStepTokens);
-        };
-        bool same =
-            std::memcmp(mine + v(slot), own + v(position), element * static_cast<std::size_t>(shape_.head_dim)) == 0;
-        for (std::int64_t d = 0; d < shape_.head_dim; ++d)
-            same = same && std::memcmp(mine + k(slot, d), own + k(position, d), element) == 0;
-        for (std::int64_t block = 0; block < shape_.head_scales(); ++block)
-            for (const std::size_t part : {std::size_t{0}, shape_.part_bytes()})
-                same =
-                    same && std::memcmp(mine + part + scale(block, slot), own + part + scale(block, position), 2) == 0;
-        return same;
-    }
-
-    ViewedRank& rank_;
-    std::int64_t layer_;
-    KvLayout shape_;
-    std::int64_t offset_;                          // of positions past what was chosen
-    std::vector<std::vector<std::byte>> chunks_;   // of the cache
-    std::vector<std::vector<std::int64_t>> from_;  // [heads][groups kept]: the group of the text
-};
 
 class ViewWalk {
 public:
@@ -231,8 +152,12 @@ private:
         if (n_text == 0) return;
         if (n_text != n) throw Broken{fmt::format("a view of {} positions, a text of {}", n_text, n)};
         for (const auto& rank : split_.ranks)
-            for (std::int64_t layer = 0; layer < rank->cache.n_layers(); ++layer)
-                figures_.n_checked += LayerSlots(*rank, layer).check();
+            for (std::int64_t layer = 0; layer < rank->cache.n_layers(); ++layer) check(*rank, layer);
+    }
+    void check(ViewedRank& rank, std::int64_t layer) {
+        ViewSlots slots(rank, layer);
+        if (const std::string what = slots.problem(); !what.empty()) throw Broken{what};
+        figures_.n_checked += slots.n_checked();
     }
 
     Dice dice_;

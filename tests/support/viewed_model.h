@@ -98,7 +98,7 @@ struct ViewedModel {
           model(files, device, {.context_tokens = context_tokens}),
           cache(device, model.kv_layouts(), context_tokens, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena, .windows = std::move(windows)}),
-          view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 32}),
+          view(device, model.kv_layouts(), view_room(options, model.config(), 32)),
           builder(cache, view, model, options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena,

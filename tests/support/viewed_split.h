@@ -44,7 +44,7 @@ struct ViewedRank {
           model(files, on, {.context_tokens = options.context_tokens, .shard = shard}),
           cache(on, model.kv_layouts(), options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
-          view(on, model.kv_layouts(), {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
+          view(on, model.kv_layouts(), view_room(options.view, model.config(), options.view_nodes)),
           builder(cache, view, model, options.view) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <type_traits>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -146,6 +147,43 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     offload_.split = SplitKind::Tensor;
     EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
     EXPECT_FALSE(has_view(choose(13 * kMiB))) << details_;
+}
+
+// The type and the size of a view are weighed, unless they are given or the tokens are drawn from it: then counts alone
+// decide.
+TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.options.view.budget_tokens = 0;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    link_ = 1e6;
+    const ViewOptions free = choose(44 * kMiB).options.view;
+    EXPECT_THAT(details_, HasSubstr("auto takes retrieval"));
+    EXPECT_EQ(free.type, ViewType::Q4) << details_;
+    EXPECT_GT(free.budget_tokens, 0);
+    EXPECT_LE(free.budget_tokens, 8192);
+    for (const char* size :
+         {"512 tokens, f16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
+        EXPECT_THAT(details_, HasSubstr(fmt::format("a view of {}", size)));
+    draft_.view_type = ViewType::Rows;
+    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 512);
+    draft_.view_type = {};
+    draft_.view_percent = 12;
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 984);
+    draft_.view_percent = 0;
+    draft_.automatic = false;
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, free.budget_tokens) << "by name as by auto";
+    draft_.options.sources = {SourceKind::Retrieval};
+    draft_.options.child_rule = draft::ChildRule::Draw;
+    for (const std::size_t bytes : {44 * kMiB, 400 * kMiB}) {
+        const ViewOptions drawn = choose(bytes).options.view;
+        EXPECT_EQ(drawn.type, ViewType::Q4);
+        EXPECT_EQ(drawn.budget_tokens, 2048);
+        EXPECT_EQ(drawn.recent_tokens, 1536);
+    }
+    context_tokens_ = 128;  // no page would fit in
+    EXPECT_EQ(choose(400 * kMiB).options.view.type, ViewType::Rows);
 }
 
 TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {

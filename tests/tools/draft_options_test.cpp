@@ -81,6 +81,30 @@ TEST(DraftOptions, NoneAndLists) {
     EXPECT_THAT(refused({{"draft", {"magic"}}}), AllOf(HasSubstr("unknown source 'magic'"), HasSubstr("lookahead")));
 }
 
+TEST(DraftOptions, ViewsHaveATypeAndASize) {
+    EXPECT_FALSE(one({}).view_type);
+    EXPECT_EQ(one({}).options.view.budget_tokens, 0);
+    const OptionValues retrieval{{"draft", {"retrieval"}}};
+    const auto with = [&](OptionValues values) {
+        values.insert(retrieval.begin(), retrieval.end());
+        return values;
+    };
+    EXPECT_EQ(one(with({{"view-type", {"q4"}}})).view_type, ViewType::Q4);
+    EXPECT_EQ(one(with({{"view-type", {"f16"}}})).view_type, ViewType::Rows);
+    EXPECT_FALSE(one(with({{"view-type", {"auto"}}})).view_type);
+    EXPECT_EQ(one(with({{"kv-budget", {"33"}}})).options.view.budget_tokens, 40) << "whole groups";
+    const DraftSettings share = one(with({{"kv-budget", {"100%"}}, {"view-type", {"q4"}}}));
+    EXPECT_EQ(share.view_percent, 100);
+    EXPECT_EQ(share.options.view.budget_tokens, 0);
+    for (const char* size : {"0%", "101%", "%", "-1%", "1.5%", "5 %"})
+        EXPECT_THAT(refused(with({{"kv-budget", {size}}})), HasSubstr("a percentage from 1% to 100% expected")) << size;
+    EXPECT_THAT(refused(with({{"kv-budget", {"31"}}})), HasSubstr("--kv-budget"));
+    EXPECT_THAT(refused(with({{"view-type", {"q8"}}})), HasSubstr("auto or f16 or q4 expected, found 'q8'"));
+    EXPECT_THAT(refused(with({{"view-type", {"q4"}}, {"kv-budget", {"200"}}})),
+                HasSubstr("a view of type q4 has at least 208 tokens, found '200'"));
+    EXPECT_THAT(refused({{"draft", {"suffix"}}, {"view-type", {"q4"}}}), HasSubstr("'retrieval' among the sources"));
+}
+
 TEST(DraftOptions, LaterSourcesAreRefusedByNameAndNotListed) {
     for (const char* name : {"lowbit"}) {
         const std::string message = refused({{"draft", {name}}});

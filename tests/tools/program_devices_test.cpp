@@ -70,6 +70,10 @@ TEST(SeveralDevices, GuessOverTheirViewsOfTheKv) {
             const nlohmann::json stats = stats_of(options, text);
             EXPECT_EQ(text, plain) << testing::PrintToString(options);
             EXPECT_FALSE(stats["rungs"].empty());
+            EXPECT_EQ(stats["view"]["type"], "f16") << "64 tokens are too few for pages";
+            EXPECT_GT(stats["view"]["bytes"], 0);
+            EXPECT_GT(stats["view"]["rebuilds"], 0);
+            EXPECT_GT(stats["view"]["acceptance"], 0.0);
             EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"][0] <= (40 << 20));
             EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"].back() <= (32 << 20));
             if (!draws || devices.back() == "--self-check") continue;

@@ -91,6 +91,8 @@ TEST_F(DraftProgram, TheTextIsThatOfPlainDecoding) {
                                           {"--tree", "chain", "--gamma", "5"},
                                           {"--draft", "retrieval", "--kv-budget", "32", "--budget", "20"},
                                           {"--draft", "retrieval", "--kv-view", "window", "--view-rebuild", "0"},
+                                          {"--draft", "retrieval", "--view-type", "q4", "--kv-budget", "208"},
+                                          {"--draft", "retrieval", "--view-type", "f16", "--kv-budget", "10%"},
                                           {"--draft", "context,model,retrieval", "--kv-budget", "40", "--view-score",
                                            "mean", "--view-rebuild", "8", "--device-memory", "40M", "--self-check"},
                                           {"--noise-ranking", "blind"}};

@@ -157,6 +157,7 @@ TEST(Generate, StatisticsHoldEveryKey) {
                             "exact",
                             "sources",
                             "rungs",
+                            "view",
                             "streamed",
                             "split",
                             "drafting_hidden_fraction",

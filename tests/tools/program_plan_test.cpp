@@ -219,7 +219,10 @@ TEST(Plan, DeviceMemoryByPurpose) {
                                         "--kv-budget", "512",  "--budget",  "8"};
     std::vector<std::string> limited = view;
     limited.insert(limited.end(), {"--device-memory", "60M"});
-    const nlohmann::json row = planned(limited)["device_memory"][0];
+    const nlohmann::json with_view = planned(limited);
+    EXPECT_EQ(with_view["view"], nlohmann::json({{"type", "q4"}, {"tokens", 512}}));
+    EXPECT_TRUE(split["view"].is_null());
+    const nlohmann::json row = with_view["device_memory"][0];
     for (const char* name : {"weights", "kv", "kv_scratch", "activations", "logits", "draft", "views", "workspace"})
         EXPECT_GT(row[name], 0) << name;
     EXPECT_EQ(row["sums"], 0);

@@ -1,6 +1,7 @@
 #include "tools/engine/draft_choice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -45,13 +46,62 @@ constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone
 constexpr std::int64_t kTableNodes = 4;    // nodes of a pass with tables alone
 constexpr std::int64_t kLeastBudget = 2;   // nodes: node 0 and one draft token; less is no drafting
 constexpr std::size_t kDraftReserve = 8;  // 1/N of a draft model's bytes, added for rope angles, KV chunks, rounding up
-constexpr double kViewAcceptance = 0.9;   // acceptance of a token drafted over a view whose parent is accepted
 constexpr double kViewGain = 1.05;        // least planned speed-up for which `auto` uses a view
-constexpr std::int64_t kViewShare = 16;   // a view keeps 1/N of the context
+constexpr std::int64_t kViewShare = 16;   // a view of rows keeps 1/N of the context
 constexpr std::int64_t kLeastViewTokens = 256;
 constexpr std::int64_t kMostViewTokens = 4096;  // as in TriForce
-constexpr std::int64_t kViewSlack = 128;        // rows for commits while a rebuild of the view is due
-constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is never rebuilt can gain
+// Sizes of views with pages that are weighed, in percent of the context. Without a plan it is kPagedPercent, which has
+// about the bytes of 1/16 as rows.
+constexpr std::array<std::int64_t, 4> kPagedPercents{12, 25, 50, 100};
+constexpr std::int64_t kPagedPercent = 25;
+constexpr std::int64_t kLeastPagedTokens = 512;
+constexpr std::int64_t kViewSlack = 128;       // rows for commits while a rebuild of the view is due
+constexpr std::int64_t kViewBuiltOnce = 1024;  // rows that a view which is never rebuilt can gain
+
+// Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
+// Means over a book and code at temperature 0.6, of SmolLM2-135M and Qwen2.5-Coder-0.5B after 7,000 tokens and of
+// Qwen2.5-Coder-1.5B after 15,000, by an offline experiment with 512 positions each. For rows, 25 %: that of pages and
+// the difference for the smaller two.
+struct ShareAcceptance {
+    double share = 0.0;
+    double acceptance = 0.0;
+};
+constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.837}, ShareAcceptance{0.25, 0.921},
+                                     ShareAcceptance{1.0, 1.0}};
+constexpr std::array kPagesAcceptance{ShareAcceptance{0.12, 0.868}, ShareAcceptance{0.25, 0.913},
+                                      ShareAcceptance{0.5, 0.948}, ShareAcceptance{1.0, 0.971}};
+
+// Returns the acceptance at `share`, linear between the logarithms of known shares, and constant outside them.
+double acceptance_at(double share, std::span<const ShareAcceptance> known) {
+    for (std::size_t i = 0; i < known.size(); ++i) {
+        if (share > known[i].share) continue;
+        if (i == 0) break;
+        const ShareAcceptance& below = known[i - 1];
+        const double part = std::log(share / below.share) / std::log(known[i].share / below.share);
+        return below.acceptance + part * (known[i].acceptance - below.acceptance);
+    }
+    return share <= known.front().share ? known.front().acceptance : known.back().acceptance;
+}
+
+double view_acceptance(const ViewOptions& view, std::int64_t context_tokens) {
+    const double share = static_cast<double>(view.budget_tokens) / static_cast<double>(context_tokens);
+    return view.type == ViewType::Q4 ? acceptance_at(share, kPagesAcceptance) : acceptance_at(share, kRowsAcceptance);
+}
+
+// Returns how many rows of KV have as many bytes as what a pass over the view reads.
+std::int64_t rows_read(const ViewOptions& view, const ModelConfig& config, DType kv_dtype) {
+    std::size_t row_bytes = 0;
+    std::size_t page_bytes = 0;
+    const std::vector<KvLayout> layouts = config.kv_layouts(kv_dtype);
+    const ViewRoom room = view_room(view, config, 1);
+    for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+        row_bytes += 2 * layouts[layer].scratch_row_bytes();
+        if (room.page_slots.empty()) continue;
+        page_bytes += static_cast<std::size_t>(room.page_slots[layer] / kPageSlots * layouts[layer].n_kv_heads) *
+                      view_page_bytes(layouts[layer].head_dim);
+    }
+    return view.row_tokens() + static_cast<std::int64_t>(ceil_div(page_bytes, std::max<std::size_t>(row_bytes, 1)));
+}
 
 // Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes.
 std::size_t planned_head_bytes(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
@@ -221,48 +271,109 @@ bool head_pays(PlannedRun& run, const HeadSource& head, const DraftOptions& opti
     return false;
 }
 
-// Returns `view` with the sizes that are not given: a fraction of the context.
-ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
-    if (view.budget_tokens == 0)
-        view.budget_tokens =
-            round_up(std::clamp(context_tokens / kViewShare, kLeastViewTokens, kMostViewTokens), kGroupTokens);
-    view.budget_tokens = std::min(view.budget_tokens, round_up(context_tokens, kGroupTokens));
+bool has_view_size(const DraftSettings& draft) {
+    return draft.options.view.budget_tokens > 0 || draft.view_percent > 0;
+}
+
+// Returns the view with what is not given: `type`, and a size, for pages of `percent` of the context. If a view with
+// pages would have no page, it is one of rows.
+ViewOptions planned_view(const DraftSettings& draft, std::int64_t context_tokens, ViewType type,
+                         std::int64_t percent = kPagedPercent) {
+    ViewOptions view = draft.options.view;
+    if (draft.view_percent > 0) {
+        view.budget_tokens = std::max(context_tokens * draft.view_percent / 100, kGroupTokens);
+        if (type == ViewType::Q4) view.budget_tokens = std::max(view.budget_tokens, kLeastPagedView);
+    } else if (view.budget_tokens == 0 && type == ViewType::Q4) {
+        view.budget_tokens = std::max(context_tokens * percent / 100, kLeastPagedTokens);
+    } else if (view.budget_tokens == 0) {
+        view.budget_tokens = std::clamp(context_tokens / kViewShare, kLeastViewTokens, kMostViewTokens);
+    }
+    view.budget_tokens = round_up(std::min(view.budget_tokens, context_tokens), kGroupTokens);
+    view.type = view.budget_tokens < kLeastPagedView ? ViewType::Rows : type;
     view.recent_tokens = view.budget_tokens * kRecentPercent / 100;
     view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
     return view;
 }
 
-// Returns the nodes of trees with which drafting over a KV view gains more than its memory costs: as many as fit beside
-// all weights and a view, at most `budget` and at least `least`; 0 if it does not pay.
-std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
-                         double seconds_per_model_draft_token, const ViewOptions& view,
+// Returns the views that are weighed against each other: of each type, and of each size, that the user leaves open.
+std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t context_tokens) {
+    std::vector<ViewOptions> views;
+    const auto add = [&](const ViewOptions& view) {
+        const bool known = std::ranges::any_of(views, [&](const ViewOptions& other) {
+            return other.type == view.type && other.budget_tokens == view.budget_tokens;
+        });
+        if (!known) views.push_back(view);
+    };
+    if (draft.view_type != ViewType::Q4) add(planned_view(draft, context_tokens, ViewType::Rows));
+    if (draft.view_type == ViewType::Rows) return views;
+    if (has_view_size(draft)) {
+        add(planned_view(draft, context_tokens, ViewType::Q4));
+    } else {
+        for (const std::int64_t percent : kPagedPercents)
+            add(planned_view(draft, context_tokens, ViewType::Q4, percent));
+    }
+    return views;
+}
+
+// A view, the nodes of trees beside it, and the planned speed of drafting over it at full context.
+struct WeighedView {
+    ViewOptions view;
+    std::int64_t budget = 0;  // 0: no view fits
+    double tokens_per_second = 0.0;
+};
+
+// Returns the fastest of `views`, each with as many nodes of trees as fit beside it and all weights, at most `budget`
+// and at least `least`. A larger view drafts better, but its bytes let more KV stream, and its passes take longer.
+WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
+                         std::span<const ViewOptions> views, const PlacedModel& target,
                          const EngineCallbacks& callbacks) {
+    WeighedView best;
+    for (const ViewOptions& view : views) {
+        run.keep_view(view);
+        std::int64_t nodes = budget;
+        std::optional<SplitPlan> beside = run.with(nodes, draft_bytes, Timed::Yes);
+        for (; !beside && nodes / 2 >= least; nodes /= 2) beside = run.with(nodes / 2, draft_bytes, Timed::Yes);
+        if (!beside) continue;
+        const double a_guess = run.resident_seconds(rows_read(view, target.config(), target.kv_dtype()));
+        const double acceptance = view_acceptance(view, target.context_tokens());
+        const double speed = draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t guesses) {
+                                 return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
+                             }).tokens_per_second;
+        callbacks.detail(
+            fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
+                        "acceptance of {:.3f} is assumed)",
+                        speed, view.budget_tokens, view_type_name(view.type), acceptance));
+        if (speed > best.tokens_per_second) best = {view, nodes, speed};
+    }
+    run.keep_view(std::nullopt);
+    return best;
+}
+
+// Returns the KV view with which drafting gains more than its memory costs, with the nodes of trees as fastest_view()
+// does; budget 0 if none does.
+WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
+                           double seconds_per_model_draft_token, std::span<const ViewOptions> views,
+                           const PlacedModel& target, const EngineCallbacks& callbacks) {
     const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
     if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
-        return 0;
+        return {};
     }
-    run.keep_view(view);
-    std::optional<SplitPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
-    for (; !beside && budget / 2 >= least; budget /= 2) beside = run.with(budget / 2, draft_bytes, Timed::Yes);
-    run.keep_view(std::nullopt);
-    if (!beside) {
+    const WeighedView best = fastest_view(run, budget, least, draft_bytes, views, target, callbacks);
+    if (best.budget == 0) {
         callbacks.detail("draft: auto leaves retrieval out: the weights do not fit beside a view");
-        return 0;
+        return {};
     }
-    const double a_guess = run.resident_seconds(view.budget_tokens);
-    const double by_view = draft::best_chain(kViewAcceptance, draft::kLongestChain, [&](std::int64_t guesses) {
-                               return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
-                           }).tokens_per_second;
+    const double by_view = best.tokens_per_second;
     double by_others = tokens_per_second_by_tables(*without);
     if (seconds_per_model_draft_token > 0.0)
         by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_per_model_draft_token));
     const bool pays = by_view > kViewGain * by_others;
-    callbacks.detail(
-        fmt::format("draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
-                    "tokens, {:.4g} without",
-                    pays ? "takes" : "leaves out", by_view, view.budget_tokens, by_others));
-    return pays ? budget : 0;
+    callbacks.detail(fmt::format(
+        "draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
+        "tokens, {}, {:.4g} without",
+        pays ? "takes" : "leaves out", by_view, best.view.budget_tokens, view_type_name(best.view.type), by_others));
+    return pays ? best : WeighedView{};
 }
 
 // Whether the sources are those of `auto`, not requested by name.
@@ -366,7 +477,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     if (chosen.options.sources.empty()) return chosen;
     const std::size_t device_bytes = target.device().budget().limit_bytes();
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
-    chosen.options.view = planned_view(chosen.options.view, target.context_tokens());
+    const std::vector<ViewOptions> views = planned_views(draft, target.context_tokens());
+    chosen.options.view = planned_view(draft, target.context_tokens(), draft.view_type.value_or(ViewType::Q4));
     if (target.config().is_recurrent() && chosen.options.has(SourceKind::Retrieval)) {
         if (!chosen.automatic)
             throw RequestError(
@@ -401,10 +513,18 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         draft::check_draft_vocabulary(target.files(), *files);
     }
     PlannedRun run(target, check);
-    if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
     run.keep_head(head.get(), chosen.options);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
+    if (wants_view && !chooses_view) {
+        const std::int64_t budget = chosen.options.max_budget;
+        if (!draws && views.size() > 1)
+            if (const WeighedView best = fastest_view(run, budget, chosen.options.adapt_budget ? kLeastBudget : budget,
+                                                      draft_bytes, views, target, callbacks);
+                best.budget > 0)
+                chosen.options.view = best.view;
+        run.keep_view(chosen.options.view);
+    }
     if (draws) {
         refuse_budget(chosen.options, run, draft_bytes, head.get(), device_bytes);
         return chosen;
@@ -437,10 +557,10 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         const double a_guess = files ? seconds_per_draft_token(target, kept) : 0.0;
         const std::int64_t budget = chosen.options.max_budget;
         const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
-        if (const std::int64_t beside_view =
-                view_budget(run, budget, least, kept, a_guess, chosen.options.view, callbacks);
-            beside_view > 0) {
-            chosen.options.max_budget = beside_view;
+        if (const WeighedView best = view_that_pays(run, budget, least, kept, a_guess, views, target, callbacks);
+            best.budget > 0) {
+            chosen.options.max_budget = best.budget;
+            chosen.options.view = best.view;
             chosen.options.sources.push_back(SourceKind::Retrieval);
             run.keep_view(chosen.options.view);
         }

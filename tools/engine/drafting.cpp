@@ -12,7 +12,17 @@ namespace slipstream::tools {
 Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
                    const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
     std::vector<DraftSettings> chosen;
-    for (const DraftSettings& list : lists) chosen.push_back(choose_draft(list, target, callbacks, check));
+    for (DraftSettings list : lists) {
+        // All lists share one view: that of the first which drafts over one.
+        for (const DraftSettings& earlier : chosen) {
+            if (!earlier.options.has(draft::SourceKind::Retrieval)) continue;
+            list.view_type = earlier.options.view.type;
+            list.view_percent = 0;
+            list.options.view = earlier.options.view;
+            break;
+        }
+        chosen.push_back(choose_draft(list, target, callbacks, check));
+    }
     // Each list was planned alone: beside what the others load, the target's LM head may stream.
     if (chosen.size() > 1)
         for (DraftSettings& draft : chosen) draft.lm_head_of_target = false;

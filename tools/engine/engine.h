@@ -376,6 +376,8 @@ public:
     void complete(RunFigures& figures) const;
 
 private:
+    [[nodiscard]] std::optional<ViewTotals> view_totals() const;
+
     struct Parts;
     std::unique_ptr<Parts> parts_;
 };

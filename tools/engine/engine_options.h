@@ -93,6 +93,8 @@ struct DraftSettings {
     // Set where the sources are chosen for a target: all of it stays on one device beside them, so that its MTP head
     // uses its LM head instead of a copy.
     bool lm_head_of_target = false;
+    std::optional<ViewType> view_type;  // --view-type; nothing: auto
+    std::int64_t view_percent = 0;      // --kv-budget P%: of the context; 0: options.view.budget_tokens, or planned
 };
 
 /// Returns a description for messages: "context+suffix, at most 64 nodes a pass", or "none".

@@ -42,8 +42,8 @@ namespace {
 // Returns the bytes of device memory of a KV view, its scores, and the passes over it.
 std::size_t view_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t text_tokens,
                        const ViewNeeds& view) {
-    return KvView::device_bytes(kv, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
-           ViewPasses::device_bytes(config, view.max_nodes);
+    return KvView::device_bytes(kv, view.room(config)) + ViewBuilder::device_bytes(config, text_tokens) +
+           ViewPasses::device_bytes(config, view.max_nodes, view.options.type == ViewType::Q4);
 }
 
 }  // namespace

@@ -193,6 +193,18 @@ JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const 
         .integer("checkpoints", figures.checkpoints)
         .unsigned_integer("checkpoint_bytes", figures.checkpoint_bytes);
     json.object("prompt", prompt);
+    if (figures.view) {
+        JsonObject view;
+        view.text("type", view_type_name(figures.view->type))
+            .real("share", figures.view->share)
+            .unsigned_integer("bytes", figures.view->bytes)
+            .null("aliased_bytes")
+            .real("acceptance", figures.view->acceptance)
+            .integer("rebuilds", figures.view->builds);
+        json.object("view", view);
+    } else {
+        json.null("view");
+    }
     json.object("sources", figures.sources.json())
         .objects("rungs", figures.sources.levels())
         .object("streamed", streamed)

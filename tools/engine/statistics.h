@@ -66,6 +66,15 @@ struct StreamSnapshot {
 };
 [[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runner);
 
+/// The KV view over which the target drafts.
+struct ViewTotals {
+    ViewType type = ViewType::Rows;
+    double share = 0.0;       // tokens that a build keeps for each layer and kv head, as a fraction of the context
+    std::size_t bytes = 0;    // memory on all devices
+    double acceptance = 0.0;  // of the tokens that it drafted, as in SourceTotal
+    std::int64_t builds = 0;
+};
+
 struct RunFigures {
     std::uint64_t seed = 0;
     double first_token_seconds = 0.0;  // seconds from the start of the program to the first token; 0 if there was none
@@ -76,6 +85,7 @@ struct RunFigures {
     std::int64_t resumed_prompt_tokens = 0;  // tokens of the prompt that were read from a session and not computed
     std::int64_t checkpoints = 0;            // checkpoints of the prompt that were written
     std::uint64_t checkpoint_bytes = 0;      // size of the side file that has them, at its largest
+    std::optional<ViewTotals> view{};        // empty: there is none
     std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
 

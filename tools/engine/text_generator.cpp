@@ -246,10 +246,25 @@ void TextGenerator::keep_tables() const {
     parts_->drafting->drafter().save();
 }
 
+std::optional<ViewTotals> TextGenerator::view_totals() const {
+    const ViewBuilder* builder = parts_->runner->view_builder();
+    if (builder == nullptr) return std::nullopt;
+    ViewTotals view{.type = builder->options().type,
+                    .share = std::min(1.0, static_cast<double>(builder->options().budget_tokens) /
+                                               static_cast<double>(model().context_tokens())),
+                    .bytes = parts_->runner->view_bytes(),
+                    .builds = builder->n_built()};
+    const SourceTotals totals = sources();
+    for (const SourceTotal& source : totals.totals())
+        if (source.name == draft::source_name(draft::SourceKind::Retrieval)) view.acceptance = source.acceptance();
+    return view;
+}
+
 void TextGenerator::complete(RunFigures& figures) const {
     keep_tables();
     parts_->drafting->drafter().report_backoff();
     figures.sources = sources();
+    figures.view = view_totals();
     if (parts_->self_check) figures.checked_tokens = parts_->self_check->figures().tokens;
     figures.streamed = stream_snapshot(model(), *parts_->runner) - parts_->start;
     figures.streamed_before = parts_->before;

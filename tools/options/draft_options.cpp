@@ -95,6 +95,7 @@ constexpr std::array kBound{
                 "with 'corpus' among the sources"},
     BoundOption{"kv-budget", drafts_with_view, kWithRetrieval},
     BoundOption{"kv-view", drafts_with_view, kWithRetrieval},
+    BoundOption{"view-type", drafts_with_view, kWithRetrieval},
     BoundOption{"view-score",
                 [](const DraftSettings& draft) {
                     return drafts_with_view(draft) && draft.options.view.kind == ViewKind::Retrieval;
@@ -142,10 +143,33 @@ std::optional<TreeShape> shape_setting(const Settings& settings) {
     return shape;
 }
 
+// Reads --kv-budget: tokens, or a percentage of the context.
+void choose_view_size(DraftSettings& draft, const Settings& settings) {
+    const Setting* setting = settings.has("kv-budget") ? settings.find("kv-budget") : nullptr;
+    if (setting == nullptr) return;
+    std::string_view text = setting->values.back();
+    if (!text.ends_with('%')) {
+        draft.options.view.budget_tokens =
+            round_up(settings.integer("kv-budget", {kLeastView, kMostView}).value_or(0), kGroupTokens);
+    } else {
+        text.remove_suffix(1);
+        const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), draft.view_percent);
+        if (error != std::errc() || stop != text.data() + text.size() || draft.view_percent < 1 ||
+            draft.view_percent > 100)
+            throw UsageError(fmt::format("{}: a percentage from 1% to 100% expected, found '{}'", setting->where,
+                                         setting->values.back()));
+    }
+    if (draft.view_type == ViewType::Q4 && draft.view_percent == 0 &&
+        draft.options.view.budget_tokens < kLeastPagedView)
+        throw UsageError(
+            fmt::format("{}: a view of type q4 has at least {} tokens, found '{}'; give more, or "
+                        "--view-type f16",
+                        setting->where, kLeastPagedView, setting->values.back()));
+}
+
 ViewOptions view_settings(const Settings& settings) {
     ViewOptions view;
-    view.budget_tokens = settings.integer("kv-budget", {kLeastView, kMostView}).value_or(0);
-    view.budget_tokens = round_up(view.budget_tokens, kGroupTokens);
+    view.budget_tokens = 0;
     view.kind = choice<ViewKind>(settings, "kv-view",
                                  {{"retrieval", ViewKind::Retrieval}, {"window", ViewKind::Window}}, view.kind);
     view.score = choice<GroupScore>(settings, "view-score", {{"mass", GroupScore::Mass}, {"mean", GroupScore::Mean}},
@@ -187,6 +211,9 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
         settings, "noise-ranking", {{"aware", draft::NoiseRanking::Aware}, {"blind", draft::NoiseRanking::Blind}},
         draft::NoiseRanking::Aware);
     draft.options.view = view_settings(settings);
+    draft.view_type = choice<std::optional<ViewType>>(
+        settings, "view-type", {{"auto", std::nullopt}, {"f16", ViewType::Rows}, {"q4", ViewType::Q4}}, std::nullopt);
+    choose_view_size(draft, settings);
     draft.verify = choice<VerifyRule>(
         settings, "verify", {{"exact", VerifyRule::Exact}, {"rejection", VerifyRule::Rejection}}, VerifyRule::Exact);
     return draft;
@@ -246,10 +273,14 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
                                          "Draft model of the source 'model' [the bundled one for the bundled target]"});
         specs.insert(
             specs.end(),
-            {{"kv-budget", "--kv-budget", "N", "Tokens in the KV view of 'retrieval', per layer and head [planned]"},
+            {{"kv-budget", "--kv-budget", "N|P%",
+              "Tokens in the KV view of 'retrieval', per layer and head; P%: of the context [planned]"},
              {"kv-view", "--kv-view", "KIND",
               "Tokens in the KV view: retrieval (highest attention scores) or window (most recent) [retrieval]",
               OptionRole::Value, "retrieval, window"},
+             {"view-type", "--view-type", "TYPE",
+              "KV view: f16 (rows as the KV cache has them), or q4 (4 bits, about four times as many tokens) [auto]",
+              OptionRole::Value, "auto, f16, q4"},
              {"view-score", "--view-score", "HOW", "Scores of the KV view: attention mass, or mean keys [mass]",
               OptionRole::Value, "mass, mean"},
              {"view-rebuild", "--view-rebuild", "N",

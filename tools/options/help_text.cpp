@@ -85,6 +85,7 @@ constexpr std::array kSubjects{
     Subject{"tables", kDrafting},
     Subject{"kv-budget", kDrafting, Reader::Researcher},
     Subject{"kv-view", kDrafting, Reader::Researcher},
+    Subject{"view-type", kDrafting, Reader::Researcher},
     Subject{"view-score", kDrafting, Reader::Researcher},
     Subject{"view-rebuild", kDrafting, Reader::Researcher},
     Subject{"tree", kDrafting, Reader::Researcher},

@@ -395,6 +395,10 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
             : fmt::format(
                   "Predicted from what this machine computes and copies, measured {}, with the context full.",
                   request.hardware.rates_source == "kept" ? "before and kept (--rates measure: again)" : "just now"));
+    if (request.run && request.run->view)
+        out.raw(fmt::format("Drafts over a view of the KV, {}: {} for each layer and head.",
+                            view_type_name(request.run->view->options.type),
+                            counted(request.run->view->options.budget_tokens, "token")));
     if (!request.run)
         out.raw(
             "Counted without speculative decoding: a draft model, its cache and wider passes take their share of the "
@@ -479,6 +483,12 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         if (!way.layers.empty()) row.integers("layers", way.layers);
     }
     json.objects("ways", ways);
+    if (request.run && request.run->view) {
+        const ViewOptions& view = request.run->view->options;
+        json.object("view", JsonObject().text("type", view_type_name(view.type)).integer("tokens", view.budget_tokens));
+    } else {
+        json.null("view");
+    }
     return json.to_text(JsonLayout::Indented);
 }
 

@@ -84,6 +84,24 @@ TEST(Views, ASmallViewChoosesOtherwiseNowAndThen) {
     }
 }
 
+TEST(Views, KeepMoreTokensInFourBits) {
+    const TemporaryFolder folder;
+    const std::string file = folder.write("t.txt", long_text()).string();
+    const json run =
+        views_of(file, {"--views", "mass,window", "--view-types", "f16,q4", "--view-budgets", "264,1024",
+                        "--view-sinks", "8", "--view-recent", "32", "--depth", "450", "--max-tokens", "200"});
+    ASSERT_EQ(run["views"].size(), 8U);
+    for (std::size_t i = 0; i < 8; ++i) {
+        const json& view = run["views"][i];
+        EXPECT_EQ(view["type"], i % 4 < 2 ? "f16" : "q4");
+        EXPECT_EQ(view["positions"], 200);
+        EXPECT_GT(view["equal"], 100);
+    }
+    EXPECT_LT(2.0 * run["views"][2]["bytes"].get<double>(), run["views"][0]["bytes"].get<double>());
+    EXPECT_EQ(run["views"][1]["equal"], 200) << "rows of all tokens are those of the target";
+    EXPECT_GT(run["views"][3]["equal"], 170) << "pages of all tokens are nearly so";
+}
+
 TEST(Views, WantATextThatIsLongEnough) {
     const TemporaryFolder folder;
     const std::string file = folder.write("t.txt", long_text()).string();

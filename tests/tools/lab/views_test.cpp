@@ -35,11 +35,13 @@ TEST(ViewsRequests, NameViewsAndAText) {
     const ViewsRequest views = request({{"views", {"mean,oracle"}},
                                         {"file", {"t.txt"}},
                                         {"view-budgets", {"8,65"}},
+                                        {"view-types", {"q4,f16"}},
                                         {"view-recent", {"16,50%"}},
                                         {"view-rebuild", {"16"}},
                                         {"temperature", {"0.6"}}});
     EXPECT_THAT(views.views, ElementsAre(ComparedView::Mean, ComparedView::Oracle));
     EXPECT_THAT(view_budgets(views, 1000), ElementsAre(8, 72)) << "whole groups";
+    EXPECT_THAT(views.types, ElementsAre(ViewType::Q4, ViewType::Rows));
     EXPECT_EQ(views.recents[0].of(72), 16);
     EXPECT_EQ(views.recents[1].of(72), 36);
     EXPECT_EQ(view_pass_tokens(views), 16);
@@ -47,6 +49,7 @@ TEST(ViewsRequests, NameViewsAndAText) {
     EXPECT_EQ(views.sampling.top_k, 0) << "the whole distribution";
     EXPECT_EQ(views.sampling.top_p, 1.0);
     const ViewsRequest built_in = request({{"views", {"mass"}}, {"file", {"t.txt"}}});
+    EXPECT_THAT(built_in.types, ElementsAre(ViewType::Rows));
     EXPECT_THAT(view_budgets(built_in, 4096), ElementsAre(128, 248, 496));
     EXPECT_THAT(view_budgets(built_in, 60), ElementsAre(8)) << "equal ones stand once";
     EXPECT_EQ(view_pass_tokens(built_in), 64);
@@ -65,6 +68,8 @@ TEST(ViewsRequests, WhatCannotActIsRefused) {
         EXPECT_THAT(with_views("mass", "view-budgets", list), HasSubstr("--view-budgets: numbers of tokens from 8"));
     for (const char* list : {"", "-1", "%", "0%", "101%", "1%,x"})
         EXPECT_THAT(with_views("mass", "view-recent", list), HasSubstr("--view-recent: numbers of tokens"));
+    for (const char* list : {"", "f16,", "q8", "q4 f16"})
+        EXPECT_THAT(with_views("mass", "view-types", list), HasSubstr("--view-types: f16 or q4, separated by commas"));
     EXPECT_THAT(with_views("mass", "view-rows", "65"), HasSubstr("--view-rows: numbers from 1 to 64"));
     EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("has an effect only on mass, mean and heavy"));
     EXPECT_THAT(with_views("oracle", "view-rebuild", "64"),
@@ -80,7 +85,9 @@ TEST(ViewsReport, TheTable) {
     result.pass_tokens = 64;
     result.run.sampling = "greedy";
     result.views = {{.view = ComparedView::Mass,
+                     .type = ViewType::Q4,
                      .budget_tokens = 64,
+                     .bytes = 0.017,
                      .recent_tokens = 16,
                      .score_rows = 2,
                      .positions = 400,
@@ -92,12 +99,13 @@ TEST(ViewsReport, TheTable) {
     const std::string table = views_table({result});
     EXPECT_THAT(table, HasSubstr("a cpu, scalar kernels\n"));
     EXPECT_THAT(table, HasSubstr("views of the KV after 1000 tokens of a text, greedy"));
-    EXPECT_THAT(table, HasSubstr("  view  budget  % of depth  recent  rows  positions  acceptance      +-  of target's "
-                                 "time\n"
-                                 "  mass      64         6.4      16     2        400      0.8000  0.0200             "
-                                 "0.250\n"
-                                 "window      64         6.4       -     -          0      0.0000  0.0000             "
-                                 "0.000\n"));
+    EXPECT_THAT(table,
+                HasSubstr("  view  type  budget  % of depth  % of bytes  recent  rows  positions  acceptance      +-  "
+                          "of target's time\n"
+                          "  mass    q4      64         6.4         1.7      16     2        400      0.8000  0.0200 "
+                          "            0.250\n"
+                          "window   f16      64         6.4         0.0       -     -          0      0.0000  0.0000 "
+                          "            0.000\n"));
 }
 
 }  // namespace

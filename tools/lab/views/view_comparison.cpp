@@ -22,7 +22,11 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 // nothing.
 constexpr std::int64_t kOracleRecent = 64;
 
-constexpr ForwardLimits kViewLimits{.max_tokens = kViewPassTokens, .max_logit_rows = kViewPassTokens};
+ForwardLimits view_limits(const ViewsRequest& request) {
+    return {.max_tokens = kViewPassTokens,
+            .max_logit_rows = kViewPassTokens,
+            .pages = std::ranges::find(request.types, ViewType::Q4) != request.types.end()};
+}
 
 // One view to compare: its row in the table, and how it is built.
 struct PlannedView {
@@ -31,7 +35,8 @@ struct PlannedView {
 };
 
 PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures, std::int64_t run_tokens) {
-    ViewOptions options{.budget_tokens = figures.budget_tokens,
+    ViewOptions options{.type = figures.type,
+                        .budget_tokens = figures.budget_tokens,
                         .sink_tokens = request.sink_tokens,
                         .recent_tokens = figures.recent_tokens,
                         .rebuild_tokens = request.rebuild_tokens,
@@ -53,26 +58,47 @@ PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures
 // varied for it.
 std::vector<PlannedView> planned_views(const ViewsRequest& request, std::int64_t depth, std::int64_t run_tokens) {
     std::vector<PlannedView> planned;
-    for (const ComparedView view : request.views) {
+    const auto add = [&](ComparedView view, ViewType type) {
         for (const std::int64_t budget : view_budgets(request, depth)) {
-            std::vector<RecentTokens> recents{RecentTokens{}};
+            std::vector<RecentTokens> recents{{.tokens = type == ViewType::Q4 ? kRecentRows : 0}};
             if (view == ComparedView::Oracle) recents = {{.tokens = kOracleRecent}};
             if (is_chosen_by_rows(view)) recents = request.recents;
+            // The last group may not be full, and pages hold full ones only.
+            if (type == ViewType::Q4)
+                for (RecentTokens& recent : recents) recent = {.tokens = std::max(recent.of(budget), kGroupTokens)};
             std::vector<std::int64_t> all_rows{view == ComparedView::Oracle ? view_pass_tokens(request) : 1};
             if (is_chosen_by_rows(view)) all_rows = request.score_rows;
             for (const RecentTokens& recent : recents)
                 for (const std::int64_t rows : all_rows)
-                    planned.push_back(planned_view(
-                        request,
-                        {.view = view, .budget_tokens = budget, .recent_tokens = recent.of(budget), .score_rows = rows},
-                        run_tokens));
+                    planned.push_back(planned_view(request,
+                                                   {.view = view,
+                                                    .type = type,
+                                                    .budget_tokens = budget,
+                                                    .recent_tokens = recent.of(budget),
+                                                    .score_rows = rows},
+                                                   run_tokens));
         }
-    }
+    };
+    for (const ComparedView view : request.views)
+        for (const ViewType type : request.types) add(view, type);
     return planned;
 }
 
-ViewRoom room_of(const ViewOptions& options) {
-    return {.n_slots = options.slots(), .max_nodes = kViewPassTokens};
+// Returns the bytes of the tokens that a view keeps when it is built, divided by those of `depth` tokens.
+double share_of_bytes(const ViewOptions& options, const ModelConfig& config, std::span<const KvLayout> kv,
+                      std::int64_t depth) {
+    const ViewRoom room = view_room(options, config, kViewPassTokens);
+    double kept = 0.0;
+    double all = 0.0;
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+        const auto row = 2.0 * static_cast<double>(kv[layer].scratch_row_bytes());
+        kept += row * static_cast<double>(std::min(options.row_tokens(), depth));
+        all += row * static_cast<double>(depth);
+        if (room.page_slots.empty()) continue;
+        const std::int64_t n_pages = kv[layer].n_kv_heads * (room.page_slots[layer] / kPageSlots);
+        kept += static_cast<double>(n_pages) * static_cast<double>(view_page_bytes(kv[layer].head_dim));
+    }
+    return all > 0.0 ? kept / all : 0.0;
 }
 
 }  // namespace
@@ -98,22 +124,29 @@ void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
 ViewComparison::Compared::Compared(const Model& model, KvCache& cache, const ViewFigures& own_figures,
                                    const ViewOptions& options)
     : figures(own_figures),
-      view(model.device(), cache.store().layouts(), room_of(options)),
+      view(model.device(), cache.store().layouts(), view_room(options, model.config(), kViewPassTokens)),
       builder(cache, view, model, options) {}
 
 ViewComparison::ViewComparison(const Model& model, KvCache& cache, Forward& target, const ViewsRequest& request,
                                std::int64_t depth, std::int64_t run_tokens)
-    : cache_(&cache), target_(&target), forward_(model, kViewLimits), sampler_(request.sampling, model.config().vocab) {
+    : cache_(&cache),
+      target_(&target),
+      forward_(model, view_limits(request)),
+      sampler_(request.sampling, model.config().vocab) {
     for (const PlannedView& planned : planned_views(request, depth, run_tokens))
         views_.push_back(std::make_unique<Compared>(model, cache, planned.figures, planned.options));
+    for (const auto& compared : views_)
+        compared->figures.bytes =
+            share_of_bytes(compared->builder.options(), model.config(), cache.store().layouts(), depth);
 }
 
 std::size_t ViewComparison::device_bytes(const ModelConfig& config, std::span<const KvLayout> kv,
                                          std::int64_t context_tokens, const ViewsRequest& request, std::int64_t depth,
                                          std::int64_t run_tokens) {
-    std::size_t bytes = Forward::device_bytes(config, kViewLimits, Forward::Streaming::No);
+    std::size_t bytes = Forward::device_bytes(config, view_limits(request), Forward::Streaming::No);
     for (const PlannedView& planned : planned_views(request, depth, run_tokens))
-        bytes += KvView::device_bytes(kv, room_of(planned.options)) + ViewBuilder::device_bytes(config, context_tokens);
+        bytes += KvView::device_bytes(kv, view_room(planned.options, config, kViewPassTokens)) +
+                 ViewBuilder::device_bytes(config, context_tokens);
     return bytes;
 }
 

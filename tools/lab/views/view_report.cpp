@@ -16,8 +16,10 @@ namespace {
 
 std::vector<std::string> row_of(const ViewFigures& view, std::int64_t depth) {
     return {std::string(view_name(view.view)),
+            std::string(view_type_name(view.type)),
             fmt::format("{}", view.budget_tokens),
             percent_text(static_cast<double>(view.budget_tokens) / static_cast<double>(depth)),
+            percent_text(view.bytes),
             view.view == ComparedView::Window ? "-" : fmt::format("{}", view.recent_tokens),
             view.view == ComparedView::Window ? "-" : fmt::format("{}", view.score_rows),
             fmt::format("{}", view.positions),
@@ -31,7 +33,9 @@ std::vector<JsonObject> rows_json(const std::vector<ViewFigures>& views) {
     for (const ViewFigures& view : views)
         rows.emplace_back()
             .text("view", view_name(view.view))
+            .text("type", view_type_name(view.type))
             .integer("budget", view.budget_tokens)
+            .real("bytes", view.bytes)
             .integer("recent", view.recent_tokens)
             .integer("rows", view.score_rows)
             .integer("positions", view.positions)
@@ -67,8 +71,8 @@ std::string views_table(const std::vector<ViewsResult>& results, int columns) {
     const std::string title = fmt::format(
         "views of the KV after {} of a text, {}: how often each chooses the target's token, in passes of {}",
         counted(first.run.depth, "token"), first.run.sampling, first.pass_tokens);
-    std::vector<std::string> headers{"view",      "budget",     "% of depth", "recent",          "rows",
-                                     "positions", "acceptance", "+-",         "of target's time"};
+    std::vector<std::string> headers{"view", "type",      "budget",     "% of depth", "% of bytes",      "recent",
+                                     "rows", "positions", "acceptance", "+-",         "of target's time"};
     if (first.run.swept) headers.insert(headers.begin(), first.run.swept->first);
     TextTable table(headers);
     for (const ViewsResult& result : results) {

@@ -13,7 +13,9 @@ namespace slipstream::tools {
 
 struct ViewFigures {
     ComparedView view = ComparedView::Mass;
+    ViewType type = ViewType::Rows;
     std::int64_t budget_tokens = 0;
+    double bytes = 0.0;  // of the tokens kept, as a fraction of the bytes of all tokens before the first view
     std::int64_t recent_tokens = 0;  // last tokens that are always kept; unused by a window
     std::int64_t score_rows = 0;     // queries of a pass by whose attention scores the view chooses its tokens
     std::int64_t positions = 0;      // positions at which the view predicted a token
@@ -37,8 +39,8 @@ struct ViewsResult {
 /// Returns lines about the machine and the models, then a table with a row for each view of each result. There must be
 /// at least one result (CHECKed). Folded for a screen of `columns` columns; 0: no limit.
 [[nodiscard]] std::string views_table(const std::vector<ViewsResult>& results, int columns = 0);
-/// Returns {"runs": [...]}, as `bench` does. A run has one object per view: view, budget, recent, rows, positions,
-/// equal, acceptance, standard_error, seconds, target_seconds, cost.
+/// Returns {"runs": [...]}, as `bench` does. A run has one object per view: view, type, budget, bytes, recent, rows,
+/// positions, equal, acceptance, standard_error, seconds, target_seconds, cost.
 [[nodiscard]] JsonObject views_json(const std::vector<ViewsResult>& results);
 
 }  // namespace slipstream::tools

@@ -49,6 +49,11 @@ bool read_view(std::string_view text, ComparedView& view) {
     return true;
 }
 
+bool read_type(std::string_view text, ViewType& type) {
+    type = text == view_type_name(ViewType::Q4) ? ViewType::Q4 : ViewType::Rows;
+    return text == view_type_name(type);
+}
+
 bool read_budget(std::string_view text, std::int64_t& tokens) {
     if (!read_number(text, kGroupTokens, kMostTokens, tokens)) return false;
     tokens = round_up(tokens, kGroupTokens);
@@ -118,6 +123,7 @@ std::vector<OptionSpec> view_option_specs() {
     return {{"views", "--views", "LIST", "Views to compare: mass, mean, window, heavy, oracle"},
             {"file", "-f,--file", "F", "File with the text", OptionRole::InputFile},
             {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
+            {"view-types", "--view-types", "LIST", "Types of the views: f16, q4 [f16]"},
             {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
             {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
             {"view-half-life", "--view-half-life", "N",
@@ -149,6 +155,9 @@ ViewsRequest views_request(const Settings& settings) {
         request.budgets = read_list<std::int64_t>(
             *budgets, fmt::format("numbers of tokens from {} to {}", kGroupTokens, kMostTokens), read_budget);
     request.recents = {{.percent = kRecentPercent}};
+    request.types = {ViewType::Rows};
+    if (const Setting* types = settings.find("view-types"))
+        request.types = read_list<ViewType>(*types, "f16 or q4", read_type);
     if (const Setting* recents = settings.find("view-recent"))
         request.recents = read_list<RecentTokens>(
             *recents,

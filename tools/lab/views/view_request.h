@@ -48,6 +48,7 @@ struct ViewsRequest {
     std::optional<std::int64_t> depth;             // tokens of the text before the first view
     std::optional<std::int64_t> max_tokens;        // positions to compare
     std::vector<ComparedView> views;
+    std::vector<ViewType> types;  // each makes a view of its own
     // Of each view, in tokens; empty: 3, 6 and 12 % of the context depth (view_budgets()).
     std::vector<std::int64_t> budgets;
     std::vector<RecentTokens> recents;  // for the views mass, mean and heavy; each makes a view of its own
