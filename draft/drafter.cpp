@@ -139,6 +139,7 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
         const GuessCounts& counts = builder_.counts()[i];
         figures[i].offered += counts.offered;
         figures[i].accepted += counts.accepted;
+        figures[i].parents += counts.parents;
         figures[i].seconds += counts.seconds;
         if (i >= sources_.tables.size()) figures[i].passes = sources_.models[i - sources_.tables.size()]->passes();
     }

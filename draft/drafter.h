@@ -119,6 +119,7 @@ struct SourceFigures {
     /// Draft nodes of this source whose parent was accepted. A node that several sources proposed counts for each.
     std::int64_t offered = 0;
     std::int64_t accepted = 0;                          // number of the offered nodes that were accepted
+    std::int64_t parents = 0;                           // accepted nodes below which it offered one or more
     double seconds = 0.0;                               // seconds spent in the source
     std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };

@@ -127,6 +127,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                     two_model_chain_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
+                figures_[0].parents += below.offered;  // a chain
                 // propose() in drafter.cpp adds the time of all drafting to the upper model, so the lower model's
                 // seconds are moved to the lower one.
                 figures_[0].seconds += below.seconds;
@@ -186,8 +187,12 @@ std::uint32_t SourcesDrafter::sources_of(std::int32_t node) {
 void SourcesDrafter::count_shape(const Observation& observation) {
     const TokenTree& tree = *observation.tree;
     std::int64_t offered = 0;
-    for (const std::int32_t node : observation.accepted)
+    std::int64_t parents = 0;
+    for (const std::int32_t node : observation.accepted) {
+        const std::int64_t before = offered;
         for (std::int32_t child = node + 1; child < tree.size(); ++child) offered += tree.parent(child) == node ? 1 : 0;
+        parents += offered > before ? 1 : 0;
+    }
     const auto accepted = std::ssize(observation.accepted) - 1;
     if (offered > 0)
         chain_.acceptance += kAcceptanceRate * (static_cast<double>(accepted) /
@@ -200,6 +205,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
             for (std::size_t source = 0; source < figures_.size(); ++source) {
                 if ((chain_.sources[node] >> source & 1U) == 0) continue;
                 ++figures_[source].offered;
+                ++figures_[source].parents;
                 if (node < observation.accepted.size()) ++figures_[source].accepted;
             }
         return;
@@ -208,6 +214,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
         if (!takes_part(i)) continue;
         figures_[i].offered += offered;
         figures_[i].accepted += accepted;
+        figures_[i].parents += parents;
     }
 }
 

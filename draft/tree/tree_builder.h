@@ -52,6 +52,7 @@ struct BuildOutcome {
 struct GuessCounts {
     std::int64_t offered = 0;   // nodes that the source proposed and whose parent was accepted
     std::int64_t accepted = 0;  // number of the offered nodes that were accepted
+    std::int64_t parents = 0;   // accepted nodes below which the source offered one or more
     double seconds = 0.0;
 };
 

@@ -31,6 +31,7 @@ void TreeBuilder::learn_node(SearchNode node, TokenId came, const TargetProbabil
     const Votes::Range& children = at(node).children;
     votes_.learn(children, came, target);
     float named_hit = 0.0F;
+    std::uint32_t offering = 0;  // sources
     for (const VotedToken& token : votes_.of(children)) {
         const bool hit = token.token == came;
         if (hit && token.by_model && token.estimate > kWorthNaming) named_hit = 1.0F;
@@ -38,9 +39,11 @@ void TreeBuilder::learn_node(SearchNode node, TokenId came, const TargetProbabil
         for (const Calibration::Input& vote : votes_.votes_for(token)) {
             if (votes_.is_against(vote)) continue;
             ++counts_[vote.source].offered;
+            offering |= 1U << vote.source;
             if (hit) ++counts_[vote.source].accepted;
         }
     }
+    for (std::size_t source = 0; source < counts_.size(); ++source) counts_[source].parents += offering >> source & 1U;
     if (children.model < 0) return;
     float& gain = models_[children.model].gain;
     gain += kModelGainRate * (named_hit - gain);

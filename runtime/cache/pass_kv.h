@@ -21,6 +21,7 @@ struct LayerPages {
     const std::byte* pages = nullptr;
     const PageRange* ranges = nullptr;  // [n_kv_heads], device memory. Graphs read it at each launch
     std::int64_t most_slots = 0;        // of a head; 0: the layer has no pages
+    std::size_t n_bytes = 0;            // of the pages that `ranges` names, of all heads
 };
 
 class PassKv {

@@ -243,11 +243,8 @@ void ModelPass::fold_pages(AttentionArgs args, const LayerPages& pages, std::int
           "view pages in a pass without room for them");
     args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
     args.part = AttentionPart::Last;
-    const auto most_bytes = [&] {
-        return static_cast<std::size_t>(pages.most_slots / kPageSlots * args.shape.n_kv_heads) *
-               view_page_bytes(args.shape.head_dim);
-    };
-    stage(PassStage::Attention, layer, rows.n(), most_bytes, [&] {
+    const auto page_bytes = [&] { return pages.n_bytes; };
+    stage(PassStage::Attention, layer, rows.n(), page_bytes, [&] {
         view_pages_attention(exec(), {.shape = args.shape,
                                       .q = args.q,
                                       .n_q_heads = args.n_q_heads,

@@ -38,6 +38,13 @@ struct ViewRoom {
     std::vector<std::int64_t> page_slots{};
 };
 
+/// Returns the bytes of rows of `layout` that attention folds in about the time of one view page of one kv head.
+///   CPU  Time follows arithmetic rather than bytes: 0.69 to 0.93 of as many F16 rows in passes of one token, 0.75 to
+///        1.05 in those of 4 and 16 (kernels/NOTES.md, "View pages"). Rows of other types were not measured beside
+///        pages.
+///   GPU  As many bytes as the page has. Not measured.
+[[nodiscard]] std::size_t row_bytes_like_page(DeviceKind kind, const KvLayout& layout);
+
 /// The KV view of one cache on one device. All its functions are called by one thread.
 class KvView final : public PassKv {
 public:
@@ -63,7 +70,7 @@ public:
     [[nodiscard]] std::int64_t n_text() const { return n_text_; }
     /// Returns the number of committed slots.
     [[nodiscard]] std::int64_t n_slots() const { return nodes_.n_committed(); }
-    /// Returns how many committed slots would have as many bytes as what a pass reads, slots and pages.
+    /// Returns how many committed slots a pass would fold in about the time of the slots and pages that it reads.
     [[nodiscard]] std::int64_t n_read() const { return n_slots() + page_rows_; }
     [[nodiscard]] std::int64_t n_layers() const { return store_.n_layers(); }
     /// Returns whether a layer of the view can have pages.
@@ -104,8 +111,9 @@ public:
     void await(Stream& reader) const;
 
 private:
-    [[nodiscard]] std::int64_t rows_of_pages() const;
+    void count_pages();
 
+    DeviceKind kind_;
     std::int64_t n_slots_;  // most committed slots
     KvNodes nodes_;
     DeviceKv store_;
@@ -116,7 +124,8 @@ private:
     std::vector<std::int64_t> first_head_;  // [n_layers + 1]: kv heads of all earlier layers
     std::vector<PageRange> ranges_;         // [kv heads of all layers]
     Buffer device_ranges_;                  // copy of ranges_
-    std::int64_t page_rows_ = 0;            // slots that would have as many bytes as the pages in ranges_
+    std::vector<std::size_t> read_bytes_;   // [n_layers]: of the pages in ranges_
+    std::int64_t page_rows_ = 0;            // slots that a pass would fold in about the time of the pages in ranges_
     // Recorded on the writing stream after each write; await() waits for it.
     std::unique_ptr<Event> written_;
     std::int64_t n_text_ = 0;

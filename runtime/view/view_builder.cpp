@@ -58,6 +58,20 @@ ViewRoom view_room(const ViewOptions& options, const ModelConfig& config, std::i
     return room;
 }
 
+std::int64_t rows_like_view(const ViewOptions& options, const ModelConfig& config, DType kv_dtype, DeviceKind kind) {
+    std::size_t row_bytes = 0;
+    std::size_t page_bytes = 0;
+    const std::vector<KvLayout> layouts = config.kv_layouts(kv_dtype);
+    const ViewRoom room = view_room(options, config, 1);
+    for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+        row_bytes += 2 * layouts[layer].scratch_row_bytes();
+        if (room.page_slots.empty()) continue;
+        page_bytes += static_cast<std::size_t>(room.page_slots[layer] / kPageSlots * layouts[layer].n_kv_heads) *
+                      row_bytes_like_page(kind, layouts[layer]);
+    }
+    return options.row_tokens() + static_cast<std::int64_t>(ceil_div(page_bytes, std::max<std::size_t>(row_bytes, 1)));
+}
+
 ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const ViewOptions& options)
     : cache_(&cache),
       view_(&view),
@@ -138,7 +152,7 @@ std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t co
 
 void ViewBuilder::restart() {
     view_->invalidate();
-    n_whole_ = 0;
+    n_full_page_groups_ = 0;
     forget_scores();
 }
 
@@ -171,7 +185,7 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
     // If the sequence grew without the view, or was cut without it, the view is for another sequence.
     if (view_->n_text() != 0 && view_->n_text() != n_pass_) {
         view_->invalidate();
-        n_whole_ = 0;
+        n_full_page_groups_ = 0;
     }
     if (n_scored_ > n_pass_) forget_scores();
     work_ = work_of_pass(whole_layers);
@@ -291,7 +305,7 @@ void ViewBuilder::budget_pages() {
     }
     if (view_->has_pages() && n_wanted < n_groups - n_rows) share_pages();
     // The page that is the last becomes shorter if the text has become so.
-    n_whole_ = std::min(n_whole_, (n_groups - n_rows) / kPageGroups * kPageGroups);
+    n_full_page_groups_ = std::min(n_full_page_groups_, (n_groups - n_rows) / kPageGroups * kPageGroups);
 }
 
 // Returns the pooled scores of the groups for a kv head, [max_groups].
@@ -323,7 +337,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     moves.clear();
     part.first_move = std::ssize(paged);
     // Full pages of a view that keeps everything stay. Those of a layer with a window have another beginning each time.
-    const std::int64_t n_there = config_->window(layer) > 0 ? 0 : n_whole_;
+    const std::int64_t n_kept_before = config_->window(layer) > 0 ? 0 : n_full_page_groups_;
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
         const GroupBudget budget = budget_of(layer, head);
         const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
@@ -334,7 +348,7 @@ void ViewBuilder::choose(std::int64_t layer) {
         for (std::int64_t i = 0; i < budget.n_kept; ++i) {
             GroupMove move{.head = static_cast<std::int32_t>(head), .from = kept[i]};
             if (i >= n_first && i < n_first + n_paged) {
-                if (i - n_first >= n_there) paged.push_back(move);  // plan_pages() says where to
+                if (i - n_first >= n_kept_before) paged.push_back(move);  // plan_pages() says where to
             } else {
                 move.to = static_cast<std::int32_t>(i < n_first ? i : i - n_paged);
                 moves.push_back(move);
@@ -347,12 +361,12 @@ void ViewBuilder::choose(std::int64_t layer) {
     std::ranges::sort(moves, {}, by_group);
     part.end_move = std::ssize(paged);
     std::ranges::sort(paged.begin() + part.first_move, paged.end(), {}, by_group);
-    if (view_->has_pages()) plan_pages(layer, n_there);
+    if (view_->has_pages()) plan_pages(layer, n_kept_before);
 }
 
-// Plans how the layer's groups in paging_.moves become pages, behind the first `n_there` groups of each head, and gives
-// pages to the heads, whose numbers of slots ranges_ has.
-void ViewBuilder::plan_pages(std::int64_t layer, std::int64_t n_there) {
+// Plans how the layer's groups in paging_.moves become pages, after the first `n_kept_before` groups of each head, and
+// gives pages to the heads, whose numbers of slots ranges_ has.
+void ViewBuilder::plan_pages(std::int64_t layer, std::int64_t n_kept_before) {
     LayerPaging& part = layer_paging_[layer];
     part.n_filled = std::ssize(paging_.fills);
     const std::int64_t n_heads = config_->attention(layer).n_kv_heads;
@@ -366,8 +380,8 @@ void ViewBuilder::plan_pages(std::int64_t layer, std::int64_t n_there) {
     }
     pool_used_ = static_cast<std::size_t>(page) * page_bytes;
     CHECK(pool_used_ <= view_->pool_bytes(), "{} bytes of pages of {}", pool_used_, view_->pool_bytes());
-    std::fill_n(staged_.begin(), n_heads, n_there);
-    std::fill_n(flushed_.begin(), n_heads, n_there);
+    std::fill_n(staged_.begin(), n_heads, n_kept_before);
+    std::fill_n(flushed_.begin(), n_heads, n_kept_before);
     for (std::int64_t i = part.first_move; i < part.end_move; ++i) {
         GroupMove& move = paging_.moves[i];
         const std::int64_t group = staged_[move.head];
@@ -469,6 +483,7 @@ std::int64_t ViewBuilder::count_above(float threshold, std::int64_t first, std::
     }
     return sum;
 }
+
 // Copies the groups of moves_[layer] that are in the segment to the view.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = moves_[layer];
@@ -560,9 +575,11 @@ void ViewBuilder::fill(ExecRef exec) {
         std::min((n_kept - n_sinks) * kGroupTokens, round_up(options_.recent_tokens, kGroupTokens)) -
         (n_groups * kGroupTokens - n_pass_);
     const std::int64_t n_whole = left_out == 0 ? n_pass_ : std::max<std::int64_t>(n_recent, 0);
-    for (const LayerPaging& part : layer_paging_)
-        CHECK(part.n_filled == part.end_fill, "{} of the pages to {} are filled", part.n_filled, part.end_fill);
-    if (keeps_all()) n_whole_ = std::max<std::int64_t>(n_groups - n_kept, 0) / kPageGroups * kPageGroups;
+    // Every pass over the cache shows all KV chunks that a layer sees, so all pages are filled. A pass that did not
+    // would leave pages with the codes of an earlier build.
+    if (!std::ranges::all_of(layer_paging_, [](const LayerPaging& part) { return part.n_filled == part.end_fill; }))
+        return restart();
+    if (keeps_all()) n_full_page_groups_ = std::max<std::int64_t>(n_groups - n_kept, 0) / kPageGroups * kPageGroups;
     view_->fill(exec.stream, n_pass_ - left_out, n_pass_, std::min(n_whole, n_pass_ - shortest_cut() + 1), ranges_);
     n_built_at_ = n_pass_;
     ++n_built_;
@@ -574,9 +591,9 @@ void ViewBuilder::commit(ExecRef exec, std::span<const NodeId> path) {
 }
 
 void ViewBuilder::truncate(std::int64_t n_tokens) {
-    // Pages begin behind the sinks.
+    // Pages begin after the sinks.
     const std::int64_t n_left = n_tokens / kGroupTokens - groups_of(options_.sink_tokens);
-    n_whole_ = std::min(n_whole_, std::max<std::int64_t>(n_left, 0) / kPageGroups * kPageGroups);
+    n_full_page_groups_ = std::min(n_full_page_groups_, std::max<std::int64_t>(n_left, 0) / kPageGroups * kPageGroups);
     view_->truncate(n_tokens);
     if (n_scored_ > n_tokens) forget_scores();
 }

@@ -92,6 +92,10 @@ struct ViewOptions {
 /// Returns the room of a view with `options` over layers of `config`.
 [[nodiscard]] ViewRoom view_room(const ViewOptions& options, const ModelConfig& config, std::int64_t max_nodes);
 
+/// Returns how many rows of KV of `kv_dtype` a draft pass folds in about the time of a view that has just been built.
+[[nodiscard]] std::int64_t rows_like_view(const ViewOptions& options, const ModelConfig& config, DType kv_dtype,
+                                          DeviceKind kind);
+
 /// Builds one view from the passes over one cache. Not thread-safe.
 class ViewBuilder final : public PassHooks {
 public:
@@ -154,8 +158,8 @@ private:
         std::vector<GroupMove> moves;     // to staging, of each layer sorted by the group that is read
         std::vector<PageFill> fills;      // from staging, of each layer in the order in which they become possible
         std::vector<std::int64_t> ready;  // [fills]: how many moves must be done before
-        std::vector<std::int64_t> stops;  // numbers of moves, ascending, after which all possible fills come first,
-                                          // since the next move takes the place of a group that one of them reads
+        // Ascending. Before move stops[i], write all full pages, because that move overwrites a place in staging.
+        std::vector<std::int64_t> stops;
         void clear();
     };
     // The part of Paging that belongs to a layer: indices into its vectors.
@@ -192,7 +196,7 @@ private:
     // Groups that a build keeps as rows.
     [[nodiscard]] std::int64_t row_groups() const;
     void choose(std::int64_t layer);
-    void plan_pages(std::int64_t layer, std::int64_t n_there);
+    void plan_pages(std::int64_t layer, std::int64_t n_kept_before);
     void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
     void gather_pages(ExecRef exec, std::int64_t layer, const KvSegment& segment);
     [[nodiscard]] std::int64_t shortest_cut() const;  // shortest length to which the view can be cut
@@ -218,8 +222,9 @@ private:
     Paging paging_;
     std::vector<LayerPaging> layer_paging_;  // [n_layers]
     std::vector<std::int64_t> page_groups_;  // [kv heads of all layers]: groups that the build keeps in pages
-    std::int64_t n_whole_ = 0;  // if the view keeps everything: first groups of pages, of each head, that are in full
-                                // pages and valid, so that a build only appends
+    // If the view keeps everything: first groups of pages, of each head, that are in full pages and valid, so that a
+    // build only appends.
+    std::int64_t n_full_page_groups_ = 0;
     // A head among those that share pages, and what it gets.
     struct Share {
         std::int64_t layer = 0;

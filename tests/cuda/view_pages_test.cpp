@@ -73,7 +73,7 @@ TEST_F(CudaViewPages, JoinTheRowsThatFollow) {
                 const KvLayout shape{2, head_dim, type};
                 const HeadPages pages(exec(), Rows(shape, 400, 5), {400, n_recent == 144 ? 0 : 65});
                 SCOPED_TRACE(testing::Message()
-                             << n_recent << " rows behind pages, heads of " << head_dim << " " << dtype_name(type));
+                             << n_recent << " rows after pages, heads of " << head_dim << " " << dtype_name(type));
                 expect_exact_joined(exec(), pages,
                                     PageQueries(4, shape, group, 8)
                                         .with_sinks()

@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t kContext = 2048;
 constexpr std::int64_t kBudget = 32;
 const ViewOptions kView{.budget_tokens = 256, .rebuild_tokens = 64, .growth_tokens = 128};
+const ViewOptions kPagedView{
+    .type = ViewType::Q4, .budget_tokens = 512, .recent_tokens = 64, .rebuild_tokens = 64, .growth_tokens = 128};
 
 struct Stretch {
     std::int64_t n_passes = 0;
@@ -31,11 +33,12 @@ struct Stretch {
 
 class Decoding {
 public:
-    Decoding(const std::vector<SourceKind>& sources, double temperature, bool adapt_budget)
+    Decoding(const std::vector<SourceKind>& sources, double temperature, bool adapt_budget,
+             const ViewOptions& view = kView)
         : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
           cache_(device_, model_.kv_layouts(), kContext, scratch_nodes_for(kBudget)),
-          view_(device_, model_.kv_layouts(), {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
-          view_builder_(cache_, view_, model_, kView),
+          view_(device_, model_.kv_layouts(), view_room(view, model_.config(), 2 * kBudget)),
+          view_builder_(cache_, view_, model_, view),
           forward_(model_, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),
           sampler_(sampling_, model_.config().vocab),
@@ -78,6 +81,7 @@ public:
         }
         return stretch;
     }
+    [[nodiscard]] std::int64_t n_built() const { return view_builder_.n_built(); }
     [[nodiscard]] std::size_t device_peak() { return device_.budget().peak_bytes(); }
 
 private:
@@ -159,6 +163,21 @@ TEST(DraftAllocation, ADraftModelAllocatesForItsCopyOfTheTextAlone) {
         EXPECT_LE(stretch.n_loud, 3) << "T " << temperature;  // it doubles from 200 tokens to 900
         EXPECT_LE(stretch.allocated.n, 3) << "T " << temperature;
         EXPECT_LT(stretch.n_passes, 600);
+    }
+}
+
+TEST(DraftAllocation, RebuildingAViewWithPagesAllocatesNothing) {
+    for (const double temperature : {0.0, 0.8}) {
+        Decoding decoding({SourceKind::Retrieval}, temperature, false, kPagedView);
+        decoding.begin(1);
+        static_cast<void>(decoding.run_to(800));
+        const std::int64_t n_built = decoding.n_built();
+        const std::size_t peak = decoding.device_peak();
+        EXPECT_GE(n_built, 1);
+        const Stretch stretch = decoding.run_to(1000);
+        EXPECT_GE(decoding.n_built(), n_built + 2);
+        EXPECT_EQ(stretch.allocated.n, 0) << "T " << temperature;
+        EXPECT_EQ(decoding.device_peak(), peak);
     }
 }
 

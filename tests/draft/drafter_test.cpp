@@ -118,7 +118,8 @@ TEST(Drafter, FiguresOfOneSourceAreTheTokensItBrought) {
         // Where an answer ends before its last guess is looked at, that guess has come true all the same.
         EXPECT_GE(figures.accepted, played.tokens - played.passes) << figures.name;
         EXPECT_LE(figures.accepted, played.tokens - played.passes + 2) << figures.name;
-        EXPECT_GE(figures.offered, figures.accepted);
+        EXPECT_GE(figures.parents, figures.accepted);
+        EXPECT_GE(figures.offered, figures.parents);
         EXPECT_LE(figures.offered, played.nodes - played.passes);
         EXPECT_GT(figures.accepted, 0);
         EXPECT_GT(figures.seconds, 0.0);
@@ -131,7 +132,8 @@ TEST(Drafter, AMergedNodeCountsForEverySourceThatNamedIt) {
     std::int64_t accepted = 0;
     for (const SourceFigures& figures : drafter->figures()) {
         EXPECT_LE(figures.accepted, played.tokens - played.passes + 2);  // an answer's end, twice
-        EXPECT_GE(figures.offered, figures.accepted);
+        EXPECT_GE(figures.parents, figures.accepted);
+        EXPECT_GE(figures.offered, figures.parents);
         accepted += figures.accepted;
     }
     EXPECT_GT(accepted, (played.tokens - played.passes) * 3 / 2);
@@ -146,7 +148,8 @@ TEST(Drafter, AChainsNodesCountForThoseWhoNamedThem) {
     std::int64_t accepted = 0;
     std::vector<std::int64_t> offered;
     for (const SourceFigures& figures : drafter->figures()) {
-        EXPECT_GE(figures.offered, figures.accepted);
+        EXPECT_GE(figures.parents, figures.accepted);
+        EXPECT_GE(figures.offered, figures.parents);
         EXPECT_LE(figures.accepted, played.tokens - played.passes);
         EXPECT_LE(figures.offered, played.nodes - played.passes);
         EXPECT_GT(figures.accepted, 0) << figures.name;

@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -141,8 +142,11 @@ protected:
 TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
-        view_ = temperature == 0.0 ? kSmall : kPagedInSteps;
-        for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere}) {
+        for (const auto& [view, streams] : {std::pair{&kSmall, KvStreams::Nowhere},
+                                            {&kSmall, KvStreams::Everywhere},
+                                            {&kPagedInSteps, KvStreams::Nowhere},
+                                            {&kPagedInSteps, KvStreams::Everywhere}}) {
+            view_ = *view;
             const Told one = on_one_device(streams, sampling);
             EXPECT_GT(one.accepted, 20);
             const std::int64_t n = files_->config().n_layers();
@@ -209,8 +213,13 @@ TEST_F(SplitView, GuessesOverHeadsLeaveTheTextOfTheirSplit) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
         std::vector<TokenId> text;
-        for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::BehindTheFirst, KvStreams::Everywhere}) {
-            view_ = streams == KvStreams::BehindTheFirst ? kSmall : kPaged;
+        for (const auto& [view, streams] : {std::pair{&kSmall, KvStreams::Nowhere},
+                                            {&kPaged, KvStreams::Nowhere},
+                                            {&kSmall, KvStreams::BehindTheFirst},
+                                            {&kPaged, KvStreams::BehindTheFirst},
+                                            {&kSmall, KvStreams::Everywhere},
+                                            {&kPaged, KvStreams::Everywhere}}) {
+            view_ = *view;
             ViewedSplit several(*files_, on({1, 1}, streams, SplitKind::Tensor));
             NoProposer nothing;
             const Told plain = tell(*several.target, nothing, sampling);

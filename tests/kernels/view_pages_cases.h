@@ -43,7 +43,7 @@ struct HeadKv {
     std::vector<std::vector<double>> k, v;
 };
 
-/// Slots of the kv heads of a layer in pages: the first slots of `rows`, n_slots[head] of them. The pages of heads lie
+/// Slots of the kv heads of a layer in pages: the first slots of `rows`, n_slots[head] of them. The pages of heads are
 /// in the order of `n_slots`, with a page that nothing uses between them.
 class HeadPages {
 public:

@@ -432,6 +432,88 @@ TEST_P(PagedView, OfTheWholeTextGrowsByWhatLeavesTheRows) {
     }
 }
 
+// A text that is cut and goes on with other tokens: no page keeps what it held for the cut ones, where pages are
+// appended to and where they are chosen anew.
+TEST_P(PagedView, AfterACutPagesHoldTheRowsOfTheNewTokens) {
+    const auto model = files();
+    for (const std::int64_t budget_tokens : {kContext, std::int64_t{512}})
+        for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
+            Viewed viewed(*model,
+                          {.type = ViewType::Q4,
+                           .budget_tokens = budget_tokens,
+                           .recent_tokens = 128,
+                           .rebuild_tokens = 64,
+                           .growth_tokens = 128},
+                          resident);
+            viewed.feed(1000);
+            viewed.run_until_built();
+            const std::int64_t n_text = viewed.cache.n_committed();
+            for (const std::int64_t n_cut : {200, 457, 900}) {
+                const auto row_before = [&] {
+                    std::vector<std::byte> chunk(viewed.cache.layout(0).chunk_bytes());
+                    viewed.cache.read_chunk(viewed.forward->exec(), 0, (n_text - n_cut) / kChunkTokens, chunk.data());
+                    return chunk;
+                };
+                const std::vector<std::byte> before = row_before();
+                viewed.target->truncate(n_text - n_cut);
+                EXPECT_EQ(viewed.view.n_text(), 0) << n_cut;
+                viewed.other_text += 1000003;
+                viewed.feed(n_text - viewed.cache.n_committed());
+                EXPECT_NE(row_before(), before) << "the rows differ";
+                viewed.run_until_built();
+                EXPECT_GT(check(viewed), 0);
+                viewed.target->truncate(n_text);
+            }
+        }
+}
+
+// What a pass is said to read is what pages hold, not what they have room for; attention over them takes a CPU about as
+// long as over as many rows.
+TEST_P(PagedView, CountsWhatPagesHold) {
+    const auto model = files();
+    Viewed viewed(
+        *model,
+        {.type = ViewType::Q4, .budget_tokens = 1024, .recent_tokens = 64, .rebuild_tokens = 500, .growth_tokens = 60},
+        {0, 0, 0});
+    viewed.feed(700);
+    viewed.run_until_built();
+    std::int64_t n_slots = 0;
+    std::int64_t n_heads = 0;
+    for (std::int64_t layer = 0; layer < 3; ++layer) {
+        std::size_t bytes = 0;
+        for (std::int64_t head = 0; head < viewed.cache.layout(layer).n_kv_heads; ++head, ++n_heads) {
+            const std::int64_t n_pages = (viewed.builder.pages_of(layer, head).n_slots + kPageSlots - 1) / kPageSlots;
+            n_slots += n_pages * kPageSlots;
+            bytes += static_cast<std::size_t>(n_pages) * viewed.view.page_bytes(layer);
+        }
+        EXPECT_GT(bytes, 0U);
+        EXPECT_EQ(viewed.view.pages(layer).n_bytes, bytes);
+    }
+    const auto of_pages = static_cast<double>(viewed.view.n_read() - viewed.view.n_slots());
+    const double mean = static_cast<double>(n_slots) / static_cast<double>(n_heads);
+    EXPECT_GT(of_pages, 0.8 * mean);
+    EXPECT_LE(of_pages, mean);
+}
+
+// A pass that shows the builder no KV fills no page: then there is no view.
+TEST_P(PagedView, APassThatShowsNoKvLeavesNoView) {
+    const auto model = files();
+    Viewed viewed(*model,
+                  {.type = ViewType::Q4,
+                   .budget_tokens = kContext,
+                   .recent_tokens = 128,
+                   .rebuild_tokens = 64,
+                   .growth_tokens = 128},
+                  {0, 0, 0});
+    viewed.feed(700);
+    ASSERT_NE(viewed.builder.begin_pass(0, false), nullptr);
+    viewed.builder.end_pass(viewed.forward->exec(), true);
+    EXPECT_EQ(viewed.view.n_text(), 0);
+    EXPECT_EQ(viewed.builder.n_built(), 0);
+    EXPECT_LE(viewed.run_until_built(), 2);
+    EXPECT_GT(check(viewed), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PagedView, testing::Range(0, 4));
 
 // Heads share pages by attention mass once there are scores: none has less than a quarter of the mean, and together

@@ -28,11 +28,12 @@ namespace slipstream {
 }
 
 enum class Wanted : std::uint8_t { Nothing, Logits };
-/// Runs a pass over a chain of `n` random tokens, which depend only on the number of committed positions, and commits
-/// the first `n_kept` of them (0: drops all nodes). Wanted::Logits: the pass has logits of the first token, else none.
+/// Runs a pass over a chain of `n` random tokens, which depend only on the number of committed positions and on
+/// `other_text`, and commits the first `n_kept` of them (0: drops all nodes). Wanted::Logits: the pass has logits of
+/// the first token, else none.
 inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
-                      const std::atomic<bool>* cancel = nullptr) {
-    const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target.n_committed()));
+                      const std::atomic<bool>* cancel = nullptr, std::uint32_t other_text = 0) {
+    const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target.n_committed()) + other_text);
     std::vector<NodeId> nodes;
     for (std::int64_t i = 0; i < n; ++i) nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
     const std::int32_t root = 0;
@@ -114,7 +115,7 @@ struct ViewedModel {
     using Wanted = slipstream::Wanted;
     void run(std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
              const std::atomic<bool>* cancel = nullptr) {
-        run_chain(*target, n, n_kept, wanted, cancel);
+        run_chain(*target, n, n_kept, wanted, cancel, other_text);
     }
     void feed(std::int64_t n) {
         for (std::int64_t left = n; left > 0; left -= kMaxTokens) {
@@ -139,6 +140,8 @@ struct ViewedModel {
         return whole.size() == seen.size() && std::memcmp(whole.data(), seen.data(), whole.size() * sizeof(float)) == 0;
     }
     [[nodiscard]] std::vector<float> logits_over_view() { return slipstream::logits_over_view(*over_view); }
+
+    std::uint32_t other_text = 0;  // another number: later passes feed other tokens
 
     PinnedArena arena;
     Model model;

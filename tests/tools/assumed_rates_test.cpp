@@ -17,12 +17,13 @@ namespace {
 using testing::HasSubstr;
 
 const CommandSpec& test_command() {
-    static const CommandSpec kCommand{.name = "test",
-                                      .summary = "",
-                                      .details = "",
-                                      .example = "",
-                                      .options = {{"assume", "--assume", "LIST", ""}},
-                                      .run = nullptr};
+    static const CommandSpec kCommand{
+        .name = "test",
+        .summary = "",
+        .details = "",
+        .example = "",
+        .options = {{"assume", "--assume", "LIST", ""}, {"view-type", "--view-type", "TYPE", ""}},
+        .run = nullptr};
     return kCommand;
 }
 
@@ -41,6 +42,10 @@ TEST(Assumptions, AreRead) {
     EXPECT_DOUBLE_EQ(some.hidden, 0.7);
     EXPECT_FALSE(some.draft_seconds);
     EXPECT_EQ(some.view(8).value().options.budget_tokens, 4096);
+    EXPECT_EQ(some.view(8).value().options.type, ViewType::Rows);
+    const Assumptions paged =
+        assumed_setting(settings_of({{"assume", {"acceptance=.95"}}, {"view-type", {"q4"}}})).value();
+    EXPECT_EQ(paged.view(8).value().options.type, ViewType::Q4);
     const Assumptions all = assumed("view=1024,draft=.003,acceptance=0,hidden=1").value();
     EXPECT_DOUBLE_EQ(all.draft_seconds.value(), 0.003);
     EXPECT_FALSE(all.view(8)) << "something else drafts";

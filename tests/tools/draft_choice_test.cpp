@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <type_traits>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -156,15 +157,22 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
     draft_.find_model = {};
     draft_.options.view.budget_tokens = 0;
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
-    link_ = 1e6;
+    // A view takes memory of KV, which then streams, and saves passes over the link: the slower that is, the more it
+    // pays.
+    std::vector<std::int64_t> sizes;
+    for (const double link : {1e9, 1e6}) {
+        link_ = link;
+        const ViewOptions view = choose(44 * kMiB).options.view;
+        for (const char* size :
+             {"512 tokens, f16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
+            EXPECT_THAT(details_, HasSubstr(fmt::format("a view of {}", size)));
+        sizes.push_back(view.budget_tokens);
+        fmt::print("{} {} {}\n", link, view.budget_tokens, details_);
+    }
+    EXPECT_LT(sizes[0], sizes[1]);
     const ViewOptions free = choose(44 * kMiB).options.view;
     EXPECT_THAT(details_, HasSubstr("auto takes retrieval"));
     EXPECT_EQ(free.type, ViewType::Q4) << details_;
-    EXPECT_GT(free.budget_tokens, 0);
-    EXPECT_LE(free.budget_tokens, 8192);
-    for (const char* size :
-         {"512 tokens, f16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
-        EXPECT_THAT(details_, HasSubstr(fmt::format("a view of {}", size)));
     draft_.view_type = ViewType::Rows;
     EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
     EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 512);
@@ -184,6 +192,111 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
     }
     context_tokens_ = 128;  // no page would fit in
     EXPECT_EQ(choose(400 * kMiB).options.view.type, ViewType::Rows);
+}
+
+// Where nothing streams a view of more tokens costs time alone, so that of rows stays unless another is asked for.
+TEST_F(DraftChoice, WhereNothingStreamsAViewHasRows) {
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    draft_.options.view.budget_tokens = 0;
+    for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
+        draft_.view_type = {};
+        draft_.view_percent = 0;
+        EXPECT_EQ(choose(bytes).options.view.type, ViewType::Rows);
+        EXPECT_EQ(choose(bytes).options.view.budget_tokens, 512);
+        draft_.view_percent = 25;
+        EXPECT_EQ(choose(bytes).options.view.type, ViewType::Rows);
+        EXPECT_EQ(choose(bytes).options.view.budget_tokens, 2048);
+        draft_.view_type = ViewType::Q4;
+        EXPECT_EQ(choose(bytes).options.view.type, ViewType::Q4);
+        EXPECT_EQ(choose(bytes).options.view.budget_tokens, 2048);
+        EXPECT_EQ(said_, "");
+    }
+}
+
+// Acceptances are those of retrieval, so a window is not weighed by them.
+TEST_F(DraftChoice, TheSizeOfAWindowIsNotWeighed) {
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    draft_.options.view = {.kind = ViewKind::Window, .budget_tokens = 0};
+    link_ = 1e6;
+    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 512);
+    EXPECT_THAT(details_, Not(HasSubstr("is assumed")));
+    draft_.view_type = ViewType::Q4;
+    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Q4);
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 2048);
+}
+
+// What --view-type q4 cannot have is said once.
+TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    draft_.options.view.budget_tokens = 0;
+    draft_.view_type = ViewType::Q4;
+    draft_.view_percent = 1;
+    for (const std::size_t bytes : {Budget::kUnlimited, 44 * kMiB}) {
+        EXPECT_EQ(choose(bytes).options.view.budget_tokens, kLeastPagedView);
+        EXPECT_EQ(said_, "the view of the KV keeps 208 tokens, q4: one of type q4 has at least 208\n");
+    }
+    draft_.view_percent = 3;
+    EXPECT_EQ(choose(Budget::kUnlimited).options.view.budget_tokens, 248);
+    EXPECT_EQ(said_, "");
+    draft_.view_percent = 0;
+    context_tokens_ = 128;
+    EXPECT_EQ(choose(Budget::kUnlimited).options.view.type, ViewType::Rows);
+    EXPECT_EQ(said_, "the view of the KV keeps 128 tokens, f16: one of type q4 has at least 208\n");
+    // By auto a size is never raised.
+    draft_.view_type = {};
+    context_tokens_ = 8192;
+    draft_.view_percent = 1;
+    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 88);
+    EXPECT_EQ(said_, "");
+}
+
+// Of equally many tokens, codes of 4 bits are never assumed to be better than the rows that they stand for.
+TEST(ViewAcceptance, OfPagesIsNeverAboveThatOfRows) {
+    double before = 0.0;
+    for (std::int64_t tokens = 208; tokens <= 16384; tokens += 8) {
+        const double rows = assumed_view_acceptance(ViewType::Rows, tokens, 16384);
+        const double pages = assumed_view_acceptance(ViewType::Q4, tokens, 16384);
+        EXPECT_LE(pages, rows) << tokens;
+        EXPECT_GE(pages, before) << tokens;
+        before = pages;
+    }
+    EXPECT_EQ(assumed_view_acceptance(ViewType::Rows, 16384, 16384), 1.0);
+    EXPECT_LT(before, 1.0);
+}
+
+// All drafters of a target have one view, which is chosen by the options of the first that has one.
+TEST_F(DraftChoice, AViewThatIsSharedIsNotChosenAgain) {
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    draft_.options.view.budget_tokens = 100000;
+    draft_.view_type = ViewType::Rows;
+    const ViewOptions shared = choose(Budget::kUnlimited).options.view;
+    EXPECT_THAT(details_, HasSubstr("kv-budget = 8192 (of the 100000 asked for"));
+    draft_.view_type = ViewType::Q4;
+    draft_.view_percent = 1;
+    details_.clear();
+    said_.clear();
+    const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
+                                    .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
+    const ViewOptions again =
+        choose_draft(draft_, place(Budget::kUnlimited), callbacks, CheckPasses::No, shared).options.view;
+    EXPECT_EQ(again.type, ViewType::Rows);
+    EXPECT_EQ(again.budget_tokens, 8192);
+    EXPECT_EQ(said_, "");
+    EXPECT_THAT(details_, Not(HasSubstr("kv-budget")));
 }
 
 TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {

@@ -160,6 +160,11 @@ TEST(PlanReport, AssumptionsGiveTokensASecond) {
     EXPECT_NEAR(rate.draft_seconds, (13.2e9 + 4096 * 0.5 * 1048576) / 857e9, 0.1 * rate.draft_seconds);
     EXPECT_DOUBLE_EQ(rate.pass_seconds, report.plan.pass(rate.n_guesses + 1).seconds);
     EXPECT_NEAR(rate.seconds_per_token(), 0.18, 0.02);
+    asked.assumed->view_type = ViewType::Q4;
+    // 160 tokens as rows, the others in pages of a quarter and 2 % of the bytes.
+    EXPECT_NEAR(make_plan_report(asked).assumed->draft_seconds,
+                (13.2e9 + (160 + 0.27 * (4096 - 160)) * 0.5 * 1048576) / 857e9, 0.1 * rate.draft_seconds);
+    asked.assumed->view_type = ViewType::Rows;
     asked.assumed->hidden = 0.7;
     EXPECT_LT(make_plan_report(asked).assumed->seconds_per_token(), rate.seconds_per_token());
     // The view takes memory that KV could have.

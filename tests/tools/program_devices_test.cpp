@@ -73,6 +73,7 @@ TEST(SeveralDevices, GuessOverTheirViewsOfTheKv) {
             EXPECT_EQ(stats["view"]["type"], "f16") << "64 tokens are too few for pages";
             EXPECT_GT(stats["view"]["bytes"], 0);
             EXPECT_GT(stats["view"]["rebuilds"], 0);
+            EXPECT_EQ(stats["view"]["aliased_bytes"], 0);
             EXPECT_GT(stats["view"]["acceptance"], 0.0);
             EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"][0] <= (40 << 20));
             EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"].back() <= (32 << 20));

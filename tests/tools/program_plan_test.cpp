@@ -312,6 +312,14 @@ TEST(Plan, TellsWhatAssumptionsComeTo) {
     std::vector<std::string> tensor(arguments.begin() + 1, arguments.end());
     tensor.insert(tensor.end(), {"--split", "tensor"});
     EXPECT_NEAR(1.0 / planned(tensor)["assumed"]["tokens_per_second"].get<double>(), 0.051, 0.003);
+    // A view of as many tokens in 4 bits reads less, and leaves more memory to the KV.
+    std::vector<std::string> paged(arguments.begin() + 1, arguments.end());
+    paged.insert(paged.end(), {"--view-type", "q4"});
+    const nlohmann::json of_pages = planned(paged)["assumed"];
+    EXPECT_EQ(json["view_type"], "f16");
+    EXPECT_EQ(of_pages["view_type"], "q4");
+    EXPECT_LT(of_pages["draft_seconds"], json["draft_seconds"]);
+    EXPECT_GT(of_pages["tokens_per_second"], json["tokens_per_second"]);
 }
 
 TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
@@ -366,6 +374,9 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--shape", "llama-70b", "--quant", "Q9"}, "unknown quantisation 'Q9'; known:"},
              {{"--quant", "Q8_0"}, "--quant requires --shape"},
              {{"--profile", "1x4090", "--draft", "context"}, "speculative decoding is planned only for a model file"},
+             {{"--profile", "1x4090", "--view-type", "q4"}, "speculative decoding is planned only for a model file"},
+             {{"--profile", "1x4090", "--view-type", "q4", "--assume", "acceptance=.9,draft=.003"},
+              "speculative decoding is planned only for a model file"},
              {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
              {{"--profile", "3x4090", "--shape", "1b"}, "unknown profile '3x4090'; known profiles:"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},

@@ -82,7 +82,8 @@ def acceptance(runs):
     lines = {}
     for run in runs:
         for view in run["views"]:
-            lines.setdefault(view["view"], []).append((view["budget"], view["acceptance"]))
+            name = view["view"] if view.get("type", "f16") == "f16" else f'{view["view"]}, {view["type"]}'
+            lines.setdefault(name, []).append((view["budget"], view["acceptance"]))
     return lines
 
 

@@ -20,6 +20,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planned_seconds.h"
@@ -59,17 +60,21 @@ constexpr std::int64_t kViewSlack = 128;       // rows for commits while a rebui
 constexpr std::int64_t kViewBuiltOnce = 1024;  // rows that a view which is never rebuilt can gain
 
 // Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
-// Means over a book and code at temperature 0.6, of SmolLM2-135M and Qwen2.5-Coder-0.5B after 7,000 tokens and of
-// Qwen2.5-Coder-1.5B after 15,000, by an offline experiment with 512 positions each. For rows, 25 %: that of pages and
-// the difference for the smaller two.
+// Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
+//   6 and 25 %    512 positions each (runtime/NOTES.md, "KV views"; runtime/measured/views_q4_qwen.json). Pages of 6 %
+//                 had 0.888; they are planned as rows, since the difference is within the standard error of 0.014.
+//   50 and 100 %  Pages by an offline experiment with 512 positions each, not by a run of this program; it had 0.953
+//   for
+//                 25 %. Rows of all tokens are the KV itself.
+// 12 % lies between two shares and was not measured.
 struct ShareAcceptance {
     double share = 0.0;
     double acceptance = 0.0;
 };
-constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.837}, ShareAcceptance{0.25, 0.921},
+constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.877}, ShareAcceptance{0.25, 0.941},
                                      ShareAcceptance{1.0, 1.0}};
-constexpr std::array kPagesAcceptance{ShareAcceptance{0.12, 0.868}, ShareAcceptance{0.25, 0.913},
-                                      ShareAcceptance{0.5, 0.948}, ShareAcceptance{1.0, 0.971}};
+constexpr std::array kPagesAcceptance{ShareAcceptance{0.06, 0.877}, ShareAcceptance{0.25, 0.936},
+                                      ShareAcceptance{0.5, 0.960}, ShareAcceptance{1.0, 0.986}};
 
 // Returns the acceptance at `share`, linear between the logarithms of known shares, and constant outside them.
 double acceptance_at(double share, std::span<const ShareAcceptance> known) {
@@ -81,26 +86,6 @@ double acceptance_at(double share, std::span<const ShareAcceptance> known) {
         return below.acceptance + part * (known[i].acceptance - below.acceptance);
     }
     return share <= known.front().share ? known.front().acceptance : known.back().acceptance;
-}
-
-double view_acceptance(const ViewOptions& view, std::int64_t context_tokens) {
-    const double share = static_cast<double>(view.budget_tokens) / static_cast<double>(context_tokens);
-    return view.type == ViewType::Q4 ? acceptance_at(share, kPagesAcceptance) : acceptance_at(share, kRowsAcceptance);
-}
-
-// Returns how many rows of KV have as many bytes as what a pass over the view reads.
-std::int64_t rows_read(const ViewOptions& view, const ModelConfig& config, DType kv_dtype) {
-    std::size_t row_bytes = 0;
-    std::size_t page_bytes = 0;
-    const std::vector<KvLayout> layouts = config.kv_layouts(kv_dtype);
-    const ViewRoom room = view_room(view, config, 1);
-    for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
-        row_bytes += 2 * layouts[layer].scratch_row_bytes();
-        if (room.page_slots.empty()) continue;
-        page_bytes += static_cast<std::size_t>(room.page_slots[layer] / kPageSlots * layouts[layer].n_kv_heads) *
-                      view_page_bytes(layouts[layer].head_dim);
-    }
-    return view.row_tokens() + static_cast<std::int64_t>(ceil_div(page_bytes, std::max<std::size_t>(row_bytes, 1)));
 }
 
 // Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes.
@@ -275,14 +260,15 @@ bool has_view_size(const DraftSettings& draft) {
     return draft.options.view.budget_tokens > 0 || draft.view_percent > 0;
 }
 
-// Returns the view with what is not given: `type`, and a size, for pages of `percent` of the context. If a view with
-// pages would have no page, it is one of rows.
+// Returns the view with what is not given: `type`, and a size, for pages of `percent` of the context. A view that is
+// too small for pages is one of rows, unless --view-type asks for pages: then a percentage is raised to the least of
+// them.
 ViewOptions planned_view(const DraftSettings& draft, std::int64_t context_tokens, ViewType type,
                          std::int64_t percent = kPagedPercent) {
     ViewOptions view = draft.options.view;
     if (draft.view_percent > 0) {
         view.budget_tokens = std::max(context_tokens * draft.view_percent / 100, kGroupTokens);
-        if (type == ViewType::Q4) view.budget_tokens = std::max(view.budget_tokens, kLeastPagedView);
+        if (draft.view_type == ViewType::Q4) view.budget_tokens = std::max(view.budget_tokens, kLeastPagedView);
     } else if (view.budget_tokens == 0 && type == ViewType::Q4) {
         view.budget_tokens = std::max(context_tokens * percent / 100, kLeastPagedTokens);
     } else if (view.budget_tokens == 0) {
@@ -295,7 +281,17 @@ ViewOptions planned_view(const DraftSettings& draft, std::int64_t context_tokens
     return view;
 }
 
-// Returns the views that are weighed against each other: of each type, and of each size, that the user leaves open.
+// Returns the view if nothing is weighed. Under distribution-exact sampling (E3) tokens are drawn from it, so it
+// follows from counts alone, and is the one that pays where KV streams. Otherwise nothing streams: then more tokens
+// mainly cost time.
+ViewOptions unweighed_view(const DraftSettings& draft, std::int64_t context_tokens) {
+    const bool has_pages =
+        draft.options.child_rule == draft::ChildRule::Draw && draft.options.view.kind == ViewKind::Retrieval;
+    return planned_view(draft, context_tokens, draft.view_type.value_or(has_pages ? ViewType::Q4 : ViewType::Rows));
+}
+
+// Returns the views that are weighed against each other: of each type, and of each size, that the user leaves open. For
+// a window there is one, since the acceptances assumed here are those of retrieval.
 std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t context_tokens) {
     std::vector<ViewOptions> views;
     const auto add = [&](const ViewOptions& view) {
@@ -304,6 +300,7 @@ std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t 
         });
         if (!known) views.push_back(view);
     };
+    if (draft.options.view.kind == ViewKind::Window) return {unweighed_view(draft, context_tokens)};
     if (draft.view_type != ViewType::Q4) add(planned_view(draft, context_tokens, ViewType::Rows));
     if (draft.view_type == ViewType::Rows) return views;
     if (has_view_size(draft)) {
@@ -313,6 +310,21 @@ std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t 
             add(planned_view(draft, context_tokens, ViewType::Q4, percent));
     }
     return views;
+}
+
+// Says which view there is if it is not what --view-type and --kv-budget ask for.
+void report_view(const DraftSettings& draft, const ViewOptions& view, const PlacedModel& target,
+                 const EngineCallbacks& callbacks) {
+    const std::int64_t context_tokens = target.context_tokens();
+    const std::int64_t asked =
+        draft.view_percent > 0 ? context_tokens * draft.view_percent / 100 : draft.options.view.budget_tokens;
+    const bool is_raised = asked > 0 && view.budget_tokens >= asked + kGroupTokens;  // beyond whole groups
+    if (draft.view_type == ViewType::Q4 && (view.type != ViewType::Q4 || is_raised))
+        callbacks.note(fmt::format("the view of the KV keeps {}, {}: one of type q4 has at least {}",
+                                   counted(view.budget_tokens, "token"), view_type_text(view.type, target.kv_dtype()), kLeastPagedView));
+    if (asked > view.budget_tokens)
+        callbacks.detail(
+            fmt::format("kv-budget = {} (of the {} asked for: the context has no more)", view.budget_tokens, asked));
 }
 
 // A view, the nodes of trees beside it, and the planned speed of drafting over it at full context.
@@ -334,15 +346,17 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
         std::optional<SplitPlan> beside = run.with(nodes, draft_bytes, Timed::Yes);
         for (; !beside && nodes / 2 >= least; nodes /= 2) beside = run.with(nodes / 2, draft_bytes, Timed::Yes);
         if (!beside) continue;
-        const double a_guess = run.resident_seconds(rows_read(view, target.config(), target.kv_dtype()));
-        const double acceptance = view_acceptance(view, target.context_tokens());
-        const double speed = draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t guesses) {
-                                 return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
-                             }).tokens_per_second;
+        const double seconds_per_draft_token =
+            run.resident_seconds(rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind()));
+        const double acceptance = assumed_view_acceptance(view.type, view.budget_tokens, target.context_tokens());
+        const double speed =
+            draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t n_drafts) {
+                return beside->pass(n_drafts + 1).seconds + static_cast<double>(n_drafts) * seconds_per_draft_token;
+            }).tokens_per_second;
         callbacks.detail(
             fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
                         "acceptance of {:.3f} is assumed)",
-                        speed, view.budget_tokens, view_type_name(view.type), acceptance));
+                        speed, view.budget_tokens, view_type_text(view.type, target.kv_dtype()), acceptance));
         if (speed > best.tokens_per_second) best = {view, nodes, speed};
     }
     run.keep_view(std::nullopt);
@@ -372,7 +386,7 @@ WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t le
     callbacks.detail(fmt::format(
         "draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
         "tokens, {}, {:.4g} without",
-        pays ? "takes" : "leaves out", by_view, best.view.budget_tokens, view_type_name(best.view.type), by_others));
+        pays ? "takes" : "leaves out", by_view, best.view.budget_tokens, view_type_text(best.view.type, target.kv_dtype()), by_others));
     return pays ? best : WeighedView{};
 }
 
@@ -471,14 +485,23 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
 
 }  // namespace
 
+std::string_view view_type_text(ViewType type, DType kv_dtype) {
+    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
+}
+
+double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens) {
+    const double share = static_cast<double>(view_tokens) / static_cast<double>(context_tokens);
+    return type == ViewType::Q4 ? acceptance_at(share, kPagesAcceptance) : acceptance_at(share, kRowsAcceptance);
+}
+
 DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks,
-                           CheckPasses check) {
+                           CheckPasses check, const std::optional<ViewOptions>& shared_view) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     const std::size_t device_bytes = target.device().budget().limit_bytes();
-    const std::int64_t asked_view = chosen.options.view.budget_tokens;
-    const std::vector<ViewOptions> views = planned_views(draft, target.context_tokens());
-    chosen.options.view = planned_view(draft, target.context_tokens(), draft.view_type.value_or(ViewType::Q4));
+    const std::vector<ViewOptions> views =
+        shared_view ? std::vector{*shared_view} : planned_views(draft, target.context_tokens());
+    chosen.options.view = shared_view ? *shared_view : unweighed_view(draft, target.context_tokens());
     if (target.config().is_recurrent() && chosen.options.has(SourceKind::Retrieval)) {
         if (!chosen.automatic)
             throw RequestError(
@@ -489,10 +512,11 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     }
     const std::unique_ptr<HeadSource> head = open_target_head(chosen, target, callbacks);
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
-    if (wants_view && asked_view > chosen.options.view.budget_tokens)
-        callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
-                                     chosen.options.view.budget_tokens, asked_view));
     const bool chooses_view = wants_view && chosen.automatic;
+    const auto report_chosen_view = [&] {
+        if (!shared_view) report_view(draft, chosen.options.view, target, callbacks);
+    };
+    if (wants_view && !chooses_view) report_chosen_view();
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // added again below if a view pays
     // With distribution-exact sampling (E3), the draft tokens influence the text: nothing measured may influence them.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
@@ -518,7 +542,9 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     if (wants_view && !chooses_view) {
         const std::int64_t budget = chosen.options.max_budget;
-        if (!draws && views.size() > 1)
+        run.keep_view(chosen.options.view);
+        const std::optional<SplitPlan> unweighed = run.with(budget, draft_bytes, Timed::No);
+        if (!draws && views.size() > 1 && (!unweighed || unweighed->streams()))
             if (const WeighedView best = fastest_view(run, budget, chosen.options.adapt_budget ? kLeastBudget : budget,
                                                       draft_bytes, views, target, callbacks);
                 best.budget > 0)
@@ -554,15 +580,16 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     if (chooses_view) {
         const std::size_t kept =
             files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
-        const double a_guess = files ? seconds_per_draft_token(target, kept) : 0.0;
+        const double of_model = files ? seconds_per_draft_token(target, kept) : 0.0;
         const std::int64_t budget = chosen.options.max_budget;
         const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
-        if (const WeighedView best = view_that_pays(run, budget, least, kept, a_guess, views, target, callbacks);
+        if (const WeighedView best = view_that_pays(run, budget, least, kept, of_model, views, target, callbacks);
             best.budget > 0) {
             chosen.options.max_budget = best.budget;
             chosen.options.view = best.view;
             chosen.options.sources.push_back(SourceKind::Retrieval);
             run.keep_view(chosen.options.view);
+            report_chosen_view();
         }
     }
     // Only merged trees may grow: the tree shape of a paper keeps its size.

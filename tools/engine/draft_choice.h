@@ -3,6 +3,11 @@
 // before the weights of a target with a memory limit are loaded.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "runtime/view/view_builder.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -10,7 +15,16 @@ namespace slipstream::tools {
 /// Returns `draft` with all choices made that `auto` leaves open, for `target` and the memory budgets of its devices.
 /// Reports what is left out or made smaller. May measure the machine (target.rates()). Throws what opening the draft
 /// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
+/// `shared_view`: a view that is chosen already, for all drafters of the target; then the view options of `draft` are
+/// not read.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
-                                         const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
+                                         const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
+                                         const std::optional<ViewOptions>& shared_view = std::nullopt);
+
+/// Returns the type of a view as messages write it: the type of its rows, or q4.
+[[nodiscard]] std::string_view view_type_text(ViewType type, DType kv_dtype);
+
+/// Returns the acceptance that planning assumes for a token which is drafted over a view and whose parent is accepted.
+[[nodiscard]] double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens);
 
 }  // namespace slipstream::tools

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "draft/models/mtp_source.h"
 #include "tools/engine/draft_choice.h"
@@ -11,18 +13,16 @@ namespace slipstream::tools {
 
 Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
                    const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
-    std::vector<DraftSettings> chosen;
-    for (DraftSettings list : lists) {
-        // All lists share one view: that of the first which drafts over one.
-        for (const DraftSettings& earlier : chosen) {
-            if (!earlier.options.has(draft::SourceKind::Retrieval)) continue;
-            list.view_type = earlier.options.view.type;
-            list.view_percent = 0;
-            list.options.view = earlier.options.view;
-            break;
+    std::vector<DraftSettings> chosen(lists.begin(), lists.end());
+    // All lists share one view: that of the first which drafts over one, by its own options. Lists that draw tokens
+    // from it come before others, since for them it follows from counts alone (distribution-exact sampling, E3).
+    std::optional<ViewOptions> view;
+    for (const bool draws : {true, false})
+        for (DraftSettings& list : chosen) {
+            if ((list.options.child_rule == draft::ChildRule::Draw) != draws) continue;
+            list = choose_draft(list, target, callbacks, check, view);
+            if (!view && list.options.has(draft::SourceKind::Retrieval)) view = list.options.view;
         }
-        chosen.push_back(choose_draft(list, target, callbacks, check));
-    }
     // Each list was planned alone: beside what the others load, the target's LM head may stream.
     if (chosen.size() > 1)
         for (DraftSettings& draft : chosen) draft.lm_head_of_target = false;

@@ -19,6 +19,7 @@ void SourceTotals::add(const std::vector<draft::SourceFigures>& before,
             if (earlier.name == figures.name) start = earlier;
         total->offered += figures.offered - start.offered;
         total->accepted += figures.accepted - start.accepted;
+        total->parents += figures.parents - start.parents;
         total->seconds += figures.seconds - start.seconds;
         if (figures.passes) total->passes = total->passes.value_or(0) + *figures.passes - start.passes.value_or(0);
     }

@@ -198,9 +198,9 @@ JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const 
         view.text("type", view_type_name(figures.view->type))
             .real("share", figures.view->share)
             .unsigned_integer("bytes", figures.view->bytes)
-            .null("aliased_bytes")
+            .unsigned_integer("aliased_bytes", 0)  // a view copies what is resident, too
             .real("acceptance", figures.view->acceptance)
-            .integer("rebuilds", figures.view->builds);
+            .integer("rebuilds", figures.view->rebuilds);
         json.object("view", view);
     } else {
         json.null("view");

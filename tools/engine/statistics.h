@@ -26,6 +26,7 @@ struct SourceTotal {
     std::string name;
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
+    std::int64_t parents = 0;  // as in draft::SourceFigures
     double seconds = 0.0;
     // Number of passes of a source that makes its own, such as a draft model; else no value.
     std::optional<std::int64_t> passes{};
@@ -69,10 +70,12 @@ struct StreamSnapshot {
 /// The KV view over which the target drafts.
 struct ViewTotals {
     ViewType type = ViewType::Rows;
-    double share = 0.0;       // tokens that a build keeps for each layer and kv head, as a fraction of the context
-    std::size_t bytes = 0;    // memory on all devices
-    double acceptance = 0.0;  // of the tokens that it drafted, as in SourceTotal
-    std::int64_t builds = 0;
+    double share = 0.0;     // tokens that a build keeps for each layer and kv head, as a fraction of the context
+    std::size_t bytes = 0;  // memory on all devices
+    // Of the positions after an accepted token for which it drafted, those at which one of its tokens was accepted:
+    // what planning assumes, whatever the number of siblings.
+    double acceptance = 0.0;
+    std::int64_t rebuilds = 0;  // builds after the first one
 };
 
 struct RunFigures {

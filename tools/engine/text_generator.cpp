@@ -72,6 +72,7 @@ struct TextGenerator::Parts {
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
     StreamSnapshot before{};    // what streamed before `start`
+    std::int64_t n_built = 0;   // builds of the view before `start`
     std::int64_t n_reused = 0;  // positions that the running text began with
     std::int64_t n_timed = 0;   // prompt tokens of which seconds_per_prompt_token is the mean
     // That of the prompt with most computed tokens so far; 0: no prompt was computed.
@@ -240,6 +241,7 @@ void TextGenerator::start_clock() {
     const StreamSnapshot now = stream_snapshot(model(), *parts_->runner);
     parts_->before = now - parts_->start;
     parts_->start = now;
+    if (const ViewBuilder* builder = parts_->runner->view_builder()) parts_->n_built = builder->n_built();
 }
 
 void TextGenerator::keep_tables() const {
@@ -249,14 +251,16 @@ void TextGenerator::keep_tables() const {
 std::optional<ViewTotals> TextGenerator::view_totals() const {
     const ViewBuilder* builder = parts_->runner->view_builder();
     if (builder == nullptr) return std::nullopt;
-    ViewTotals view{.type = builder->options().type,
-                    .share = std::min(1.0, static_cast<double>(builder->options().budget_tokens) /
-                                               static_cast<double>(model().context_tokens())),
-                    .bytes = parts_->runner->view_bytes(),
-                    .builds = builder->n_built()};
+    ViewTotals view{
+        .type = builder->options().type,
+        .share = std::min(
+            1.0, static_cast<double>(builder->options().budget_tokens) / static_cast<double>(model().context_tokens())),
+        .bytes = parts_->runner->view_bytes(),
+        .rebuilds = std::max<std::int64_t>(builder->n_built() - std::max<std::int64_t>(parts_->n_built, 1), 0)};
     const SourceTotals totals = sources();
     for (const SourceTotal& source : totals.totals())
-        if (source.name == draft::source_name(draft::SourceKind::Retrieval)) view.acceptance = source.acceptance();
+        if (source.name == draft::source_name(draft::SourceKind::Retrieval) && source.parents > 0)
+            view.acceptance = static_cast<double>(source.accepted) / static_cast<double>(source.parents);
     return view;
 }
 

@@ -279,7 +279,7 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
               "Tokens in the KV view: retrieval (highest attention scores) or window (most recent) [retrieval]",
               OptionRole::Value, "retrieval, window"},
              {"view-type", "--view-type", "TYPE",
-              "KV view: f16 (rows as the KV cache has them), or q4 (4 bits, about four times as many tokens) [auto]",
+              "KV view: f16 (rows in the KV cache's own type), or q4 (4 bits, about four times as many tokens) [auto]",
               OptionRole::Value, "auto, f16, q4"},
              {"view-score", "--view-score", "HOW", "Scores of the KV view: attention mass, or mean keys [mass]",
               OptionRole::Value, "mass, mean"},

@@ -30,13 +30,16 @@ double number_of(const Setting& setting, std::string_view text, double least, do
 
 std::optional<ViewNeeds> Assumptions::view(std::int64_t max_nodes) const {
     if (draft_seconds) return std::nullopt;
-    return ViewNeeds{.options = {.budget_tokens = view_tokens}, .max_nodes = max_nodes};
+    return ViewNeeds{.options = view_options(), .max_nodes = max_nodes};
 }
 
 std::optional<Assumptions> assumed_setting(const Settings& settings) {
     const Setting* setting = settings.find("assume");
     if (setting == nullptr) return std::nullopt;
     Assumptions assumed;
+    const Setting* view_type = settings.has("view-type") ? settings.find("view-type") : nullptr;
+    if (view_type != nullptr && view_type->values.back() == view_type_name(ViewType::Q4))
+        assumed.view_type = ViewType::Q4;
     bool has_acceptance = false;
     for (const std::string_view part : split_list(setting->values.back())) {
         const std::size_t sign = part.find('=');

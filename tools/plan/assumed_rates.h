@@ -19,13 +19,16 @@ struct Assumptions {
     double hidden = 0.0;      // fraction of the drafting time that overlaps with the pass
     std::optional<double> draft_seconds{};  // per draft token; none: the target drafts, over a KV view
     std::int64_t view_tokens = 4096;        // tokens of that KV view
+    ViewType view_type = ViewType::Rows;
 
-    /// Returns the needs of a KV view of `view_tokens` tokens for trees of up to `max_nodes` nodes, or nullopt if
+    /// Returns the options of that KV view.
+    [[nodiscard]] ViewOptions view_options() const { return {.type = view_type, .budget_tokens = view_tokens}; }
+    /// Returns the needs of that KV view for trees of up to `max_nodes` nodes, or nullopt if
     /// draft_seconds is given.
     [[nodiscard]] std::optional<ViewNeeds> view(std::int64_t max_nodes) const;
 };
-/// Parses `--assume` ("acceptance=.95,hidden=0,draft=0.003,view=4096"). Returns nullopt if it is not given. Throws
-/// UsageError if it is malformed, out of range or lacks the acceptance.
+/// Parses `--assume` ("acceptance=.95,hidden=0,draft=0.003,view=4096"), and --view-type for its view. Returns nullopt
+/// if it is not given. Throws UsageError if it is malformed, out of range or lacks the acceptance.
 [[nodiscard]] std::optional<Assumptions> assumed_setting(const Settings& settings);
 
 /// The draft chain length with the highest predicted tokens per second, and the terms of that prediction.

@@ -16,6 +16,7 @@
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
 #include "tools/base/kv_type_option.h"
+#include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/labelled_lines.h"
@@ -216,14 +217,15 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
 }
 
 // Appends the prediction for the assumed drafter; with PlanDetail::Formulas also its formulas.
-void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail) {
+void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
     if (!report.assumed) return;
     const AssumedRate& rate = *report.assumed;
     const Assumptions& assumed = rate.assumed;
     const bool by_view = !assumed.draft_seconds;
     out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} per draft token by {}.",
                         assumed.acceptance, assumed.hidden, seconds_text(rate.draft_seconds),
-                        by_view ? fmt::format("the model itself over a view of {} tokens", assumed.view_tokens)
+                        by_view ? fmt::format("the model itself over a view of {} tokens, {}", assumed.view_tokens,
+                                              view_type_text(assumed.view_type, request.kv_dtype))
                                 : std::string("the draft model")));
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
                         number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
@@ -379,7 +381,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     out.raw(assumption_text(request, report));
     out.raw("");
     add_ways(out, report, columns);
-    add_assumed(out, report, detail);
+    add_assumed(out, request, report, detail);
     add_memory(out, request, report, columns);
     if (!helps.empty())
         out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
@@ -397,7 +399,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                   request.hardware.rates_source == "kept" ? "before and kept (--rates measure: again)" : "just now"));
     if (request.run && request.run->view)
         out.raw(fmt::format("Drafts over a view of the KV, {}: {} for each layer and head.",
-                            view_type_name(request.run->view->options.type),
+                            view_type_text(request.run->view->options.type, request.kv_dtype),
                             counted(request.run->view->options.budget_tokens, "token")));
     if (!request.run)
         out.raw(
@@ -448,6 +450,8 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
             .real("tokens_per_pass", report.assumed->tokens_per_pass)
             .real("pass_seconds", report.assumed->pass_seconds)
             .real("tokens_per_second", 1.0 / report.assumed->seconds_per_token());
+    if (report.assumed && !report.assumed->assumed.draft_seconds)
+        assumed.text("view_type", view_type_name(report.assumed->assumed.view_type));
     json.object("model", model_json(request.model, report.weights_bytes()))
         .object("kv",
                 JsonObject().text("type", kv_type_name(request.kv_dtype)).unsigned_integer("bytes", report.kv_bytes()))

@@ -236,7 +236,10 @@ double draft_seconds(const PlanRequest& request, const Assumptions& assumed) {
     resident.assumed = std::nullopt;
     resident.hardware.budgets.clear();
     resident.hardware.device_bytes = std::numeric_limits<std::size_t>::max();
-    return plan_of(resident, assumed.view_tokens, 1, 1).plan.pass(1).seconds;
+    const std::int64_t n_rows =
+        rows_like_view(assumed.view_options(), request.model.config, request.kv_dtype,
+                       request.hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda);
+    return plan_of(resident, n_rows, 1, 1).plan.pass(1).seconds;
 }
 
 AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {

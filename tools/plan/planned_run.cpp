@@ -22,9 +22,11 @@ namespace slipstream::tools {
 
 namespace {
 
-void refuse_draft_options(const Settings& settings) {
+// `assumes_view`: --assume plans a view, whose type --view-type gives.
+void refuse_draft_options(const Settings& settings, bool assumes_view) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
-        if (const Setting* setting = settings.on_command_line(option.name))
+        if (const Setting* setting = settings.on_command_line(option.name);
+            setting != nullptr && !(assumes_view && option.name == "view-type"))
             throw UsageError(
                 fmt::format("{}: speculative decoding is planned only for a model file on one device of this machine; "
                             "leave the option out",
@@ -51,7 +53,7 @@ TakenMemory taken_beside(const PlacedModel& placed, std::size_t index, const For
 void plan_run(PlanRequest& request, CommandContext& context) {
     const Settings& settings = context.settings;
     if (!request.model.files || request.profile) {
-        refuse_draft_options(settings);
+        refuse_draft_options(settings, request.assumed && !request.assumed->draft_seconds);
         return;
     }
     const bool several = request.hardware.n_devices > 1;
