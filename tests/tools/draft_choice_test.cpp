@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -301,6 +305,131 @@ TEST_F(HeadChoice, TheLmHeadIsTheTargetsWhereAllOfItStays) {
     }
     EXPECT_LT(least, 8 * kMiB);
     EXPECT_GT(least, kMiB / 2);
+}
+
+// With trees made smaller, or in `auto`, the head shares the LM head wherever it does with small trees.
+TEST_F(HeadChoice, SmallerTreesAreTakenBeforeAnythingStreams) {
+    link_ = 1e6;
+    const DraftSettings as_given = draft_;
+    bool is_smaller = false;
+    std::size_t n_shared = 0;
+    for (std::size_t bytes = 3 * kMiB; bytes > kMiB / 4; bytes -= kMiB / 64) {
+        draft_ = as_given;
+        draft_.automatic = false;
+        draft_.options.adapt_budget = false;
+        draft_.options.max_budget = 2;
+        DraftSettings least;
+        if (error_text([&] { least = choose(bytes); }) != "nothing thrown") break;
+        if (!least.lm_head_of_target) continue;
+        ++n_shared;
+        for (const bool automatic : {true, false}) {
+            draft_ = as_given;
+            draft_.automatic = automatic;
+            const DraftSettings chosen = choose(bytes);
+            EXPECT_TRUE(chosen.lm_head_of_target) << bytes << " bytes, " << said_;
+            EXPECT_TRUE(has_mtp(chosen)) << said_;
+            EXPECT_THAT(said_, Not(HasSubstr("the MTP head is not used")));
+            is_smaller = is_smaller || chosen.options.max_budget < as_given.options.max_budget;
+        }
+    }
+    EXPECT_GT(n_shared, 0U);
+    EXPECT_TRUE(is_smaller);
+}
+
+// A refusal names what the head takes without a copy of the LM head, which one device does not need.
+TEST_F(HeadChoice, ARefusalNamesTheLeastSize) {
+    draft_.automatic = false;
+    std::string text;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4; bytes -= kMiB / 64) {
+        text = refusal(bytes);
+        if (text != "nothing thrown") break;
+    }
+    const PlacedModel target = place(8 * kMiB);
+    const std::unique_ptr<HeadSource> head = open_head(target.files());
+    draft_.options.max_budget = 2;
+    draft_.options.window_bytes = 0;
+    const auto bytes_of = [&](ProposingHead::LmHead lm_head) {
+        return head_bytes(*head, draft_.options, target.context_tokens(), lm_head);
+    };
+    const std::string unit = " KiB do not fit";
+    const std::size_t end = text.find(unit);
+    ASSERT_NE(end, std::string::npos) << text;
+    const std::string before = text.substr(0, end);
+    const double named = std::stod(before.substr(before.rfind(' ') + 1)) * 1024;
+    EXPECT_GE(named, static_cast<double>(bytes_of(ProposingHead::LmHead::OfTarget)));
+    const std::size_t copy = bytes_of(ProposingHead::LmHead::Own) - bytes_of(ProposingHead::LmHead::OfTarget);
+    EXPECT_GT(copy, 0U);
+    const RunNeeds needs = generation_needs(2, 0, CheckPasses::No);
+    const std::size_t workspace =
+        head_workspace_bytes(*head, draft_.options, target.device(),
+                             Forward::workspace_shapes(target.shard_config(0), target.kv_dtype(), needs.forward));
+    const std::size_t least = bytes_of(ProposingHead::LmHead::OfTarget);
+    EXPECT_NEAR(named, static_cast<double>(least + least / 8 + workspace), 0.6 * static_cast<double>(copy));
+}
+
+// Several lists that are benchmarked beside each other.
+class HeadOfSeveralLists : public HeadChoice {
+protected:
+    HeadOfSeveralLists() {
+        draft_.automatic = false;
+        draft_.options.sources = {SourceKind::Mtp};
+    }
+    [[nodiscard]] DraftSettings list_of(std::vector<SourceKind> sources) const {
+        DraftSettings list = draft_;
+        list.options.sources = std::move(sources);
+        return list;
+    }
+    [[nodiscard]] std::size_t used_by(const std::vector<DraftSettings>& lists) const {
+        const PlacedModel target = place(64 * kMiB);
+        const Drafting drafting(lists, target, nullptr, {}, {});
+        return target.device().budget().used_bytes();
+    }
+};
+
+TEST_F(HeadOfSeveralLists, AHeadAloneOnTheDeviceUsesTheLmHeadOfTheTarget) {
+    const std::size_t alone = used_by({draft_});
+    EXPECT_EQ(used_by({list_of({}), draft_}), alone);
+    EXPECT_EQ(used_by({draft_, list_of({SourceKind::Context})}), alone);
+    DraftSettings larger = list_of({SourceKind::Context});
+    larger.options.max_budget *= 2;
+    EXPECT_GT(used_by({draft_, larger}), alone) << "larger passes of another list";
+    const PlacedModel target = place(64 * kMiB);
+    const std::unique_ptr<HeadSource> head = open_head(target.files());
+    const auto bytes_of = [&](ProposingHead::LmHead lm_head) {
+        return ProposingHead::device_bytes(*head, WeightRounding::Q8_0, lm_head);
+    };
+    EXPECT_GT(used_by({draft_, draft_}),
+              alone + bytes_of(ProposingHead::LmHead::Own) - bytes_of(ProposingHead::LmHead::OfTarget))
+        << "passes of two heads, and a copy";
+}
+
+// Where the LM head, which was planned to stay, streams: `auto` goes on without the head, a list by name is refused.
+TEST_F(HeadOfSeveralLists, WithoutTheLmHeadOfTheTargetAHeadIsNotUsed) {
+    link_ = 1e6;
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        said_.clear();
+        const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); }};
+        bool is_missing = false;
+        for (std::size_t other = 62 * kMiB; other < 64 * kMiB && !is_missing; other += kMiB / 32) {
+            PlacedModel placed = place(64 * kMiB);
+            Drafting drafting({&draft_, 1}, placed, nullptr, {}, callbacks);
+            ASSERT_TRUE(drafting.drafter().needs_hidden());
+            RunNeeds needs = drafting.needs(0);
+            needs.other_bytes = other;
+            std::optional<LoadedModel> model;
+            if (error_text([&] { model.emplace(std::move(placed), needs, callbacks); }) != "nothing thrown") break;
+            const auto runner = make_runner(*model, needs, callbacks);
+            said_.clear();
+            const std::string error = error_text([&] { drafting.attach(*model, *runner); });
+            is_missing = error != "nothing thrown" || !drafting.drafter().needs_hidden();
+            if (!is_missing) continue;
+            EXPECT_TRUE(model->streams());
+            EXPECT_THAT(automatic ? said_ : error, HasSubstr("LM head, which its MTP head uses, does not stay on"));
+            EXPECT_EQ(error == "nothing thrown", automatic) << error;
+        }
+        EXPECT_TRUE(is_missing);
+    }
 }
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {

@@ -3,6 +3,7 @@
 // before the weights of a target with a memory limit are loaded.
 #pragma once
 
+#include "runtime/model/proposing_head.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -10,7 +11,9 @@ namespace slipstream::tools {
 /// Returns `draft` with all choices made that `auto` leaves open, for `target` and the memory budgets of its devices.
 /// Reports what is left out or made smaller. May measure the machine (target.rates()). Throws what opening the draft
 /// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
+/// With LmHead::Own, an MTP head has a copy of the LM head in any case.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
-                                         const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
+                                         const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
+                                         ProposingHead::LmHead lm_head = ProposingHead::LmHead::OfTarget);
 
 }  // namespace slipstream::tools

@@ -245,6 +245,11 @@ public:
     /// this object.
     [[nodiscard]] bool needs_hidden() const;
     void attach_hidden(const HiddenTail& tail);
+    /// Call if the MTP head has no LM head that it can use: the source `mtp` proposes nothing from now on, which is
+    /// noted. Throws OutOfBudget if it was requested by name.
+    void drop_head();
+    /// Returns the bytes of page-locked host memory that the passes of its MTP head take; 0: none.
+    [[nodiscard]] std::size_t head_pass_bytes() const { return head_pass_bytes_; }
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Returns the sources that proposed a node of the last tree, bit i for the i-th of figures(); 0 for node 0 and
     /// without sources (draft::Drafter::sources_of()).
@@ -260,7 +265,9 @@ public:
 
 private:
     VerifyRule verify_;
+    bool automatic_;
     std::int64_t budget_;
+    std::size_t head_pass_bytes_ = 0;
     EngineCallbacks callbacks_;
     NoProposer nothing_;
     draft::DraftOptions made_with_;
@@ -293,7 +300,8 @@ public:
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
     /// of its passes, and the passes over its KV view; its MTP head gets its LM head and hidden states. Both arguments
-    /// must outlive this object. Throws OutOfBudget if the LM head, which was planned to stay on the device, does not.
+    /// must outlive this object. If the LM head, which was planned to stay on the device, does not, drops the MTP head
+    /// (EngineDrafter::drop_head()).
     void attach(const LoadedModel& target, ModelRunner& runner);
 
 private:
