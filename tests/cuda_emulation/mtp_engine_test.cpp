@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "draft/models/mtp_source.h"
+#include "draft/source_set.h"
 #include "emulated_machine.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/head_files.h"

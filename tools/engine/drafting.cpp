@@ -46,6 +46,7 @@ std::vector<DraftSettings> choose_drafts(std::span<const DraftSettings> lists, c
 
 Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
                    const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
+    for (const EngineDevice& each : target.devices()) devices_.push_back(each.device);
     std::vector<DraftSettings> chosen = choose_drafts(lists, target, callbacks, check);
     for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
         if (auto model = load_draft_model(chosen[i], target, callbacks))

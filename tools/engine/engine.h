@@ -83,7 +83,7 @@ private:
 /// A device that computes the model, or a part of it.
 struct EngineDevice {
     DeviceChoice choice{};
-    std::unique_ptr<Device> device;
+    std::shared_ptr<Device> device;  // with the drafting for the model
     double throttled_link_bytes_per_second = 0;  // 0: not throttled
 };
 
@@ -305,6 +305,8 @@ public:
     void attach(const LoadedModel& target, ModelRunner& runner);
 
 private:
+    // Devices outlive what is allocated on them, also if loading the target throws.
+    std::vector<std::shared_ptr<Device>> devices_;
     std::unique_ptr<EngineDraftModel> model_;  // null: no list uses one
     std::unique_ptr<EngineHead> head_;         // null: no list uses it
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;
