@@ -1,5 +1,5 @@
 // The engine with `--draft mtp` on emulated GPUs, from files to a text: by name and as a part of `auto`, on one GPU, on
-// two, on a GPU beside the CPU, and where weights stream. Every text is that of plain decoding there.
+// two, on a GPU beside the CPU, and where KV streams. Every text is that of plain decoding there.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -35,7 +35,7 @@ struct Text {
     std::string text;
     std::int64_t offered = 0;              // by the head
     std::vector<std::size_t> draft_bytes;  // [devices]
-    bool streams = false;
+    std::size_t streamed_bytes = 0;        // in a pass at full context
 };
 
 class MtpEngineOnCards : public testing::Test {
@@ -78,7 +78,7 @@ protected:
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
         TextGenerator generator(options_, OpenedModel(folder_.path()), {.temperature = temperature, .seed = 5}, {},
                                 callbacks);
-        Text made{.text = "", .offered = 0, .draft_bytes = {}, .streams = false};
+        Text made{.text = "", .offered = 0, .draft_bytes = {}, .streamed_bytes = 0};
         EXPECT_EQ(generator.start({golden_.model.tokens.begin(), golden_.model.tokens.begin() + 9}), 0);
         TextGenerationOptions options;
         options.max_tokens = 16;
@@ -88,7 +88,8 @@ protected:
         for (const SourceTotal& total : sources.totals())
             if (total.name == "mtp") made.offered += total.offered;
         for (const DeviceMemory& memory : generator.model().device_memory()) made.draft_bytes.push_back(memory.draft);
-        made.streams = generator.model().streams();
+        const SplitPlan& plan = *generator.model().plan();
+        made.streamed_bytes = plan.sums().streamed_weights_bytes + plan.sums().streamed_kv_bytes;
         return made;
     }
 
@@ -115,26 +116,29 @@ TEST_F(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
     }
 }
 
-// With less and less memory, the head shares the LM head, has a copy beside what streams, and is refused.
-TEST_F(MtpEngineOnCards, WhereWeightsStreamTheTextIsThatOfPlainDecoding) {
+// With the least memory that is enough, KV streams, and the head has a copy of the LM head.
+TEST_F(MtpEngineOnCards, WhereKvStreamsTheTextIsThatOfPlainDecoding) {
     use({true});
+    options_.compute.context_tokens = 1 << 15;  // the KV is larger than the weights
     options_.draft = {};
     const Text plain = generate(0.8);
     draft_with({SourceKind::Mtp});
-    bool streamed = false;
-    for (std::size_t bytes = 4 * kMiB; !streamed && bytes > kMiB / 2; bytes -= kMiB / 16) {
+    std::size_t too_few = 0;
+    std::size_t enough = 64 * kMiB;
+    Text drafted;
+    while (enough - too_few > kMiB / 16) {
+        const std::size_t bytes = (too_few + enough) / 2;
         options_.compute.offload.devices.front().memory_bytes = bytes;
-        Text drafted;
         try {
             drafted = generate(0.8);
+            enough = bytes;
+            EXPECT_EQ(drafted.text, plain.text) << bytes;
+            EXPECT_GT(drafted.offered, 0) << notes_ << details_;
         } catch (const OutOfBudget&) {
-            break;
+            too_few = bytes;
         }
-        EXPECT_EQ(drafted.text, plain.text) << bytes;
-        EXPECT_GT(drafted.offered, 0) << notes_ << details_;
-        streamed = drafted.streams;
     }
-    EXPECT_TRUE(streamed);
+    EXPECT_GT(drafted.streamed_bytes, 0U) << enough;
 }
 
 // Page-locked host memory of the head, and of the hidden states that it reads, is part of a plan's, and of
