@@ -114,7 +114,7 @@ public:
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         if (head_ != nullptr && may_share()) {
             std::optional<SplitPlan> plan = with(budget, draft_bytes, timed, LmHead::OfTarget);
-            if (plan && !plan->streams()) return plan;
+            if (plan) return plan;
         }
         return with(budget, draft_bytes, timed, LmHead::Own);
     }
@@ -125,9 +125,7 @@ public:
     }
     /// Returns whether the head that keep_head() set uses the target's LM head in the plan of with().
     [[nodiscard]] bool shares_lm_head(std::int64_t budget, std::size_t draft_bytes) {
-        if (head_ == nullptr || !may_share()) return false;
-        const std::optional<SplitPlan> plan = with(budget, draft_bytes, Timed::No, LmHead::OfTarget);
-        return plan && !plan->streams();
+        return head_ != nullptr && may_share() && with(budget, draft_bytes, Timed::No, LmHead::OfTarget);
     }
     /// Returns whether a head may use the target's LM head at all.
     [[nodiscard]] bool may_share() const { return lm_head_ == LmHead::OfTarget && target_.devices().size() == 1; }
@@ -154,12 +152,14 @@ public:
     }
 
 private:
+    // With the LM head of the target, everything must stay resident.
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed,
                                                 LmHead lm_head) {
         EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
                                   .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
                                   .ring_bytes = target_.offload().ring,
-                                  .timed = timed == Timed::Yes};
+                                  .timed = timed == Timed::Yes,
+                                  .all_resident = lm_head == LmHead::OfTarget};
         request.beside_bytes.front() = draft_bytes + head_bytes(budget, lm_head);
         if (view_)
             request.needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.config().vocab)};
@@ -484,15 +484,20 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         refuse_budget(chosen.options, run, draft_bytes, head.get(), device_bytes);
         return chosen;
     }
-    // Returns whether everything stays resident beside the draft model of `files` with some tree; if so, takes it.
-    const auto takes_resident = [&] {
-        const std::int64_t budget = resident_budget(run, chosen.options, files.get());
+    // Returns whether everything stays resident beside the draft model (null: none) with some tree; if so, takes it.
+    const auto takes_resident_budget = [&](const ModelFiles* draft_model) {
+        const std::int64_t budget = resident_budget(run, chosen.options, draft_model);
         if (budget == 0) return false;
         if (budget < chosen.options.max_budget)
             callbacks.note(fmt::format(
                 "speculative decoding: draft trees of at most {} nodes; beside larger ones the model would stream",
                 budget));
         chosen.options.max_budget = budget;
+        return true;
+    };
+    const auto takes_resident = [&] {
+        if (!takes_resident_budget(files.get())) return false;
+        const std::int64_t budget = chosen.options.max_budget;
         chosen.lm_head_of_target = run.shares_lm_head(
             budget, files ? draft_bytes_of(*files, budget, chosen.options.window_bytes) : std::size_t{0});
         return true;
@@ -511,9 +516,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     }
     if (chosen.options.has(SourceKind::Mtp) && chosen.automatic) {
         // Without a draft model of `auto`, everything may stay resident.
-        if (const std::int64_t budget = resident_budget(run, chosen.options, nullptr); budget > 0)
-            chosen.options.max_budget = budget;
-        if (!head_pays(run, *head, chosen.options, target, callbacks))
+        if (!takes_resident_budget(nullptr) && !head_pays(run, *head, chosen.options, target, callbacks))
             std::erase(chosen.options.sources, SourceKind::Mtp);
     }
     if (files && chosen.automatic &&

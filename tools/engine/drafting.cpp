@@ -81,6 +81,10 @@ RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
     return needs;
 }
 
+bool Drafting::shares_lm_head() const {
+    return head_ != nullptr && !head_->head->has_lm_head();
+}
+
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {
     if (head_ != nullptr && !attach_lm_head(*head_, target))
         for (const auto& drafter : drafters_) drafter->drop_head();

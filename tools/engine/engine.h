@@ -83,7 +83,7 @@ private:
 /// A device that computes the model, or a part of it.
 struct EngineDevice {
     DeviceChoice choice{};
-    std::shared_ptr<Device> device;  // with the drafting for the model
+    std::shared_ptr<Device> device;              // with the drafting for the model
     double throttled_link_bytes_per_second = 0;  // 0: not throttled
 };
 
@@ -298,6 +298,8 @@ public:
     /// Returns what passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole
     /// context).
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
+    /// Returns whether its MTP head will use the LM head of the target, all of which must then stay on the device.
+    [[nodiscard]] bool shares_lm_head() const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
     /// of its passes, and the passes over its KV view; its MTP head gets its LM head and hidden states. Both arguments
     /// must outlive this object. If the LM head, which was planned to stay on the device, does not, drops the MTP head

@@ -158,7 +158,8 @@ PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRe
 std::optional<SplitPlan> fitting_plan(const PlacedModel& placed, EnginePlanRequest& plan_request) {
     do {
         try {
-            return SplitPlan(split_plan_request(placement_request(placed, plan_request)));
+            SplitPlan plan(split_plan_request(placement_request(placed, plan_request)));
+            if (!plan_request.all_resident || !plan.streams()) return plan;
         } catch (const OutOfBudget&) {  // tried again with a smaller self-check, which may fit
         }
     } while (shrink_check(plan_request.needs));

@@ -88,6 +88,7 @@ struct EnginePlanRequest {
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
+    bool all_resident = false;                    // whether a plan in which something streams counts as none
 };
 /// Returns the request for a plan over the devices of `placed`, which must outlive the result.
 [[nodiscard]] PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request);
