@@ -75,7 +75,7 @@ protected:
         const EngineCallbacks callbacks{
             .on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
-        return choose_draft(draft_, place(device_bytes), callbacks);
+        return choose_draft(draft_, place(device_bytes), callbacks, check_);
     }
 
     std::function<OpenedModel()> open_ = [] { return OpenedModel(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target"); };
@@ -83,6 +83,7 @@ protected:
     OffloadOptions offload_;
     std::vector<DeviceLimits> others_;  // of devices beside the first
     DraftSettings draft_;
+    CheckPasses check_ = CheckPasses::No;
     double link_ = 1e8;
     std::string said_, details_;
 };
@@ -334,6 +335,23 @@ TEST_F(HeadChoice, SmallerTreesAreTakenBeforeAnythingStreams) {
     }
     EXPECT_GT(n_shared, 0U);
     EXPECT_TRUE(is_smaller);
+}
+
+// The passes of the self-check become smaller before anything streams.
+TEST_F(HeadChoice, WithTheSelfCheckMoreMemoryNeverSharesLess) {
+    link_ = 1e6;
+    draft_.automatic = false;
+    check_ = CheckPasses::Yes;
+    const DraftSettings as_given = draft_;
+    bool is_refused = false;
+    std::vector<bool> shares;
+    for (std::size_t bytes = 24 * kMiB; bytes > kMiB && !is_refused; bytes -= kMiB / 16) {
+        draft_ = as_given;
+        is_refused = error_text([&] { shares.push_back(choose(bytes).lm_head_of_target); }) != "nothing thrown";
+    }
+    ASSERT_FALSE(shares.empty());
+    EXPECT_TRUE(shares.front());
+    EXPECT_TRUE(std::ranges::is_sorted(shares, std::greater<>()));
 }
 
 // Several lists that are benchmarked beside each other.

@@ -206,7 +206,7 @@ TEST(RandomModelProgram, AnswersMistakesWithALine) {
           Case{"--shape 1b --type Q9 --output x", 2, "--type: unknown type 'Q9'; known types: F32, BF16"},
           Case{"--type Q4_0 --output x", 2, "--shape is missing"},
           Case{"--shape 1b --type Q4_0 --mtp-head --output x", 2,
-               "--mtp-head: MTP heads are supported for the qwen3.5 shapes only; 1b has none"},
+               "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; 1b has none"},
           Case{"--shape 1b --type Q4_0", 2, "--output is missing"},
           Case{"--shape 1b --type", 2, "--type requires a value"}, Case{"--wrong 1", 2, "unknown option --wrong"},
           Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed: a whole number"},

@@ -59,8 +59,8 @@ Request read_request(const Settings& settings) {
     request.options.quantisation = *quantisation;
     request.options.has_head = settings.flag("mtp-head");
     if (request.options.has_head && !gguf_family(*config).has_head)
-        throw UsageError(
-            fmt::format("--mtp-head: MTP heads are supported for the qwen3.5 shapes only; {} has none", shape));
+        throw UsageError(fmt::format(
+            "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; {} has none", shape));
     if (const auto context_tokens = settings.integer("context", {1, 1 << 24}))
         request.options.config.context_tokens = *context_tokens;
     return request;
