@@ -7,6 +7,13 @@
 # stat_number FILE NAME: prints the first number of that name in a statistics file; 0 if there is none.
 stat_number() { tr -d '\n' <"$1" | grep -o "\"$2\": *[0-9.e+-]*" | head -n 1 | sed 's/.*: *//' | grep . || echo 0; }
 
+# offered_by SOURCE FILE: prints how many draft tokens a source offered, by a statistics file; 0 if the file has none of
+# that source.
+offered_by() {
+    tr -d '\n' <"$2" | grep -o "\"$1\": *{[^{}]*}" | grep -o '"offered": *[0-9]*' | head -n 1 | sed 's/.*: *//' |
+        grep . || echo 0
+}
+
 # exact_run PLACEMENT CAP SAMPLING DRAFT [OPTION...]: generates one text and compares its tokens with those of the first
 # run with the same sampling. PLACEMENT only names the run. CAP is the value of --device-memory; '-': no limit. Returns
 # 0 if the tokens are equal (or this is the first run), 2 if the model does not fit under CAP, 124 if out of time, else
@@ -126,10 +133,17 @@ exact_model() {
 # The runs of a model with an MTP head: all resident, where the head uses the LM head of the model, and beside what
 # streams, where it has a copy. With --budget 8 it is asked in each pass, whether it pays or not.
 head_runs() {
-    local sampling
+    local sampling draft
     for sampling in greedy seeded; do
-        exact_run resident "$RESIDENT" "$sampling" mtp --budget 8 || keep_late
-        if [ "$(stat_number "$EXACT_DIR/run.json" offered)" = 0 ]; then EXACT_BAD+=("$sampling, draft mtp: the MTP head proposed nothing"); fi
+        for draft in mtp auto; do
+            if exact_run resident "$RESIDENT" "$sampling" "$draft" --budget 8; then
+                if [ "$(offered_by mtp "$EXACT_DIR/run.json")" = 0 ]; then
+                    EXACT_BAD+=("$sampling, draft $draft: the MTP head proposed nothing")
+                fi
+            else
+                keep_late
+            fi
+        done
     done
     if [ ${#CAPS[@]} -gt 0 ]; then capped_run some-streams "${CAPS[0]}" seeded mtp,context || keep_late; fi
 }
@@ -152,8 +166,8 @@ step_exact_q8() {
         --ctx 2048 --max-tokens 200 --kv-type q8
 }
 
-# exact_random NAME SHAPE LAYERS [TYPE [OPTION...]]: the exactness runs of a model of random weights, whose tokenizer has one token per
-# byte. The prompt is so long that it is computed in more pieces than there are buffers for hidden states.
+# exact_random NAME SHAPE LAYERS [TYPE [OPTION...]]: the exactness runs of a model of random weights, whose tokenizer has
+# one token per byte. The prompt is so long that it is computed in more pieces than there are buffers for hidden states.
 exact_random() {
     need_model "$1" "$2" "${4:-Q4_K_M}" "$3" "${@:5}" || return
     cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"

@@ -47,8 +47,7 @@ void LogitSource::size_for(const SamplerOptions& sampling) {
 }
 
 // Returns the predicted seconds of all passes that expand() makes for `n_nodes` nodes of one level: each has at most
-// max_rows_
-// nodes.
+// max_rows_ nodes.
 double LogitSource::expand_seconds(std::int64_t n_nodes) const {
     const std::int64_t n_full = n_nodes / max_rows_;
     const std::int64_t rest = n_nodes % max_rows_;

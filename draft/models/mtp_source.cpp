@@ -42,6 +42,10 @@ std::size_t MtpSource::pinned_bytes(const ModelConfig& config, std::int64_t max_
     return HeadPass::pinned_bytes(config, pass_limits(max_nodes));
 }
 
+WorkspaceShapes MtpSource::workspace_shapes(const ModelConfig& config, DType kv_dtype, std::int64_t max_nodes) {
+    return HeadPass::workspace_shapes(config, kv_dtype, pass_limits(max_nodes));
+}
+
 void MtpSource::observe(const Observation& observation) {
     const bool continues = observation.n_new > 0 && observation.n_new < std::ssize(observation.text);
     if (!continues)

@@ -26,7 +26,7 @@ namespace slipstream::draft {
 
 /// Last positions of a text whose hidden states are kept for the head, besides those of a tree.
 inline constexpr std::int64_t kHiddenRows = 512;
-/// Returns the last positions whose hidden states are kept beside trees of up to `budget` nodes.
+/// Returns how many of the last positions keep their hidden states beside trees of up to `budget` nodes.
 [[nodiscard]] constexpr std::int64_t hidden_rows(std::int64_t budget) {
     return kHiddenRows + budget;
 }
@@ -45,11 +45,14 @@ public:
     /// Not ready before attach(). `head` must outlive this object; `sampling` is the target's. Allocates all memory
     /// now, except for the growth of its copy of the sequence. Throws OutOfBudget.
     MtpSource(const ProposingHead& head, const SamplerOptions& sampling, const MtpOptions& options);
-    /// Returns what the constructor takes from the device's memory budget. `config`: that of the head's model.
+    /// Returns what the constructor takes from the device's memory budget, without the workspace of workspace_shapes().
+    /// `config`: that of the head's model.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t max_nodes,
                                                   std::int64_t n_slots);
     /// Returns what the constructor takes of page-locked host memory if the host does not share the device's memory.
     [[nodiscard]] static std::size_t pinned_bytes(const ModelConfig& config, std::int64_t max_nodes);
+    [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, DType kv_dtype,
+                                                          std::int64_t max_nodes);
     /// Drafts from the hidden states in `tail` from now on, which must follow the target and outlive this object.
     void attach(const HiddenTail& tail) { tail_ = &tail; }
 

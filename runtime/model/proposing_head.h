@@ -49,8 +49,8 @@ public:
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, LmHead lm_head);
     /// Returns whether `target`, a loaded model of the same files, has the whole LM head resident on the head's device.
     [[nodiscard]] bool can_use_lm_head_of(const Model& target) const;
-    /// Returns whether use_lm_head_of() must be called.
-    [[nodiscard]] bool lacks_lm_head() const { return lm_head_ == nullptr; }
+    /// Returns whether there is an LM head; if not, use_lm_head_of() must be called before the first pass.
+    [[nodiscard]] bool has_lm_head() const { return lm_head_ != nullptr; }
     /// Uses that LM head (CHECKed to be one that can be used). `target` must outlive this object.
     void use_lm_head_of(const Model& target);
     /// Throws Unsupported, with a line for the user, if devices of this kind have no kernels for a matrix of the head.

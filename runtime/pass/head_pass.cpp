@@ -8,6 +8,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
+#include "runtime/pass/index_runs.h"
 
 namespace slipstream {
 
@@ -20,15 +21,6 @@ ForwardLimits layer_limits(const ForwardLimits& limits) {
 
 std::size_t float_bytes(std::int64_t rows, std::int64_t cols) {
     return static_cast<std::size_t>(rows) * row_bytes(DType::F32, cols);
-}
-
-// The product of the projection has the longest rows of the head, and the logits are its own.
-WorkspaceShapes workspace_shapes(const ProposingHead& head, const ForwardLimits& limits) {
-    const ModelConfig& config = head.model().config();
-    WorkspaceShapes shapes = Forward::workspace_shapes(config, head.model().kv_dtype(), layer_limits(limits));
-    shapes.max_cols = std::max(shapes.max_cols, 2 * config.d_model);
-    shapes.n_logit_rows = limits.max_logit_rows;
-    return shapes;
 }
 
 std::size_t selected_bytes(const ModelConfig& config, const ForwardLimits& limits) {
@@ -46,7 +38,7 @@ HeadPass::HeadPass(const ProposingHead& head, const ForwardLimits& limits)
     Device& device = head.model().device();
     const ModelConfig& config = head.model().config();
     constexpr std::string_view kWhat = "a pass of the MTP head";
-    reserve_workspace(device, workspace_shapes(head, limits));
+    reserve_workspace(device, workspace_shapes(config, head.model().kv_dtype(), limits));
     const auto allocate = [&](std::size_t bytes) { return device.allocate(bytes, MemoryTag::Activations, kWhat); };
     if (!device.shares_host_memory()) {
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, config.vocab);
@@ -70,6 +62,14 @@ std::size_t HeadPass::pinned_bytes(const ModelConfig& config, const ForwardLimit
     // The layer's Forward has logits of one row, too.
     return float_bytes(limits.max_tokens, config.d_model) + float_bytes(limits.max_logit_rows + 1, config.vocab) +
            DeviceLogits::top_bytes(limits.max_logit_rows) + DeviceLogits::top_bytes(1);
+}
+
+// The product of the projection has the longest rows of the head, and the logits are its own.
+WorkspaceShapes HeadPass::workspace_shapes(const ModelConfig& config, DType kv_dtype, const ForwardLimits& limits) {
+    WorkspaceShapes shapes = Forward::workspace_shapes(config, kv_dtype, layer_limits(limits));
+    shapes.max_cols = std::max(shapes.max_cols, 2 * config.d_model);
+    shapes.n_logit_rows = limits.max_logit_rows;
+    return shapes;
 }
 
 std::span<float> HeadPass::input(std::int64_t i) {
@@ -140,15 +140,19 @@ LogitRows HeadPass::compute_logits(const TensorView& results, std::span<const st
                                    const LogitRequest& needs) {
     const std::int64_t n = std::ssize(logit_tokens);
     const ModelConfig& config = head_->model().config();
-    const TensorView selected = rows(selected_, n, d_model_);
-    // One copy for each run of consecutive rows; the rows of a tree are one run.
-    for (std::int64_t begin = 0, end = 0; begin < n; begin = end) {
-        const std::int32_t token = logit_tokens[begin];
-        for (end = begin + 1; end < n && logit_tokens[end] == token + end - begin;) ++end;
-        CHECK(token >= 0 && token + end - begin <= results.rows(), "logits of token {} of {}", token, results.rows());
-        exec().stream.copy(selected.row(begin), results.row(token),
-                           static_cast<std::size_t>(end - begin) * selected.row_stride_bytes);
-    }
+    // The rows of a tree are one run, which the product reads where it is.
+    TensorView selected = rows(selected_, n, d_model_);
+    for_each_run(
+        logit_tokens, [](std::int32_t token) { return std::int64_t{token}; },
+        [&](std::int64_t begin, std::int64_t n_rows) {
+            const std::int64_t token = logit_tokens[begin];
+            CHECK(token >= 0 && token + n_rows <= results.rows(), "logits of token {} of {}", token, results.rows());
+            if (n_rows == n)
+                selected = matrix_view(reinterpret_cast<float*>(results.row(token)), n, d_model_);
+            else
+                exec().stream.copy(selected.row(begin), results.row(token),
+                                   static_cast<std::size_t>(n_rows) * selected.row_stride_bytes);
+        });
     const TensorView logits = rows(logits_, n, config.vocab);
     products_.clear();
     for (const MatrixPart& part : head_->lm_head())

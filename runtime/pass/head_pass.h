@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/workspace.h"
 #include "runtime/model/proposing_head.h"
 #include "runtime/pass/device_logits.h"
 #include "runtime/pass/forward.h"
@@ -21,11 +22,14 @@ public:
     /// Allocates the memory of passes within `limits` on the head's device, and the workspace of their ops. `head` must
     /// outlive this object. Throws OutOfBudget.
     HeadPass(const ProposingHead& head, const ForwardLimits& limits);
-    /// Returns what the constructor takes from the device's memory budget, without the workspace. `config`: that of the
-    /// head's model.
+    /// Returns what the constructor takes from the device's memory budget, without the workspace of workspace_shapes().
+    /// `config`: that of the head's model.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const ForwardLimits& limits);
     /// Returns what the constructor takes of page-locked host memory if the host does not share the device's memory.
     [[nodiscard]] static std::size_t pinned_bytes(const ModelConfig& config, const ForwardLimits& limits);
+
+    [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, DType kv_dtype,
+                                                          const ForwardLimits& limits);
 
     /// Returns where the caller writes the target's hidden state, before its output norm, that token `i` of the next
     /// pass comes with: [d_model], in host memory.
@@ -55,7 +59,6 @@ private:
     std::int64_t d_model_;
     std::int64_t max_tokens_;
     std::int64_t max_logit_rows_;
-    Forward forward_;
     std::unique_ptr<DeviceLogits> remote_;  // null: the host shares the device's memory
     Buffer host_inputs_;                    // [max_tokens, d_model], page-locked; empty: the host writes to inputs_
     Buffer inputs_;                         // [max_tokens, d_model]
@@ -65,6 +68,8 @@ private:
     Buffer logits_;    // [max_logit_rows, vocab]
     std::vector<MatmulArgs> products_;
     std::vector<std::int64_t> row_positions_;  // [logit rows], all 0: nothing is drawn
+    // Destroyed first: its stream, which the destructor waits for, may still copy from or to the buffers above.
+    Forward forward_;
 };
 
 }  // namespace slipstream

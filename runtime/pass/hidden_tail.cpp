@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "runtime/pass/index_runs.h"
 
 namespace slipstream {
 
@@ -31,16 +32,16 @@ HiddenTail::HostBytes HiddenTail::host_bytes(std::int64_t d_model, std::int64_t 
 void HiddenTail::enqueue_copy(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows) {
     CHECK(rows.rows() == std::ssize(nodes) && rows.cols() == d_model_, "{} rows of {} nodes", rows.rows(),
           nodes.size());
-    // One copy for each run of consecutive nodes; those of a pass are mostly one run.
-    for (std::int64_t begin = 0, end = 0; begin < std::ssize(nodes); begin = end) {
-        const std::int32_t node = nodes[begin].row;
-        for (end = begin + 1; end < std::ssize(nodes) && nodes[end].row == node + end - begin;) ++end;
-        exec.stream.copy(row_at(of_nodes_, node).data(), rows.row(begin),
-                         static_cast<std::size_t>(end - begin) * rows.row_stride_bytes);
-    }
+    // The nodes of a pass are mostly one run.
+    for_each_run(
+        nodes, [](NodeId node) { return node.row; },
+        [&](std::int64_t begin, std::int64_t n) {
+            exec.stream.copy(row_at(of_nodes_, nodes[begin].row).data(), rows.row(begin),
+                             static_cast<std::size_t>(n) * rows.row_stride_bytes);
+        });
 }
 
-void HiddenTail::take(std::span<const NodeId> nodes) {
+void HiddenTail::mark_copied(std::span<const NodeId> nodes) {
     for (const NodeId node : nodes) has_row_[static_cast<std::size_t>(node.row)] = true;
 }
 

@@ -22,19 +22,19 @@ public:
     /// Allocates host memory, that of nodes page-locked if the host does not share the device's memory; nothing of the
     /// device's budget. Throws OutOfBudget.
     HiddenTail(Device& device, std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
-    /// Returns the bytes of host memory that the constructor takes, and how many of them are those of nodes.
     struct HostBytes {
         std::size_t all = 0;
-        std::size_t of_nodes = 0;
+        std::size_t of_nodes = 0;  // of those, bytes of the rows of nodes
     };
+    /// Returns the bytes of host memory that the constructor takes.
     [[nodiscard]] static HostBytes host_bytes(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
 
     // What follows the passes and commits of a sequence (RankTarget).
 
-    /// Enqueues the copy of the rows [nodes, d_model], F32, of a pass, behind the pass on its stream.
+    /// Enqueues the copy of the rows [nodes, d_model], F32, of a pass, after the pass on its stream.
     void enqueue_copy(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows);
-    /// Call when that stream has passed the copy: these nodes have their rows.
-    void take(std::span<const NodeId> nodes);
+    /// Call after the stream was synchronised: these nodes have their rows.
+    void mark_copied(std::span<const NodeId> nodes);
     /// Keeps the rows of `path`, which are committed from position `first` on, and forgets those of all other nodes.
     void commit(std::int64_t first, std::span<const NodeId> path);
     /// Forgets the rows of all nodes.

@@ -32,6 +32,16 @@ RankTarget::RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> cac
     if (owners_.front().size() > 1) rows_.resize(rows_bytes);
 }
 
+RankTarget::~RankTarget() {
+    if (!failed_ && !in_pass_) return;
+    for (const Rank& rank : ranks_) {
+        try {
+            rank.forward->exec().stream.synchronize();
+        } catch (...) {  // the pass has reported an error already
+        }
+    }
+}
+
 TargetShape RankTarget::shape() const {
     const ForwardLimits& limits = ranks_.front().forward->limits();
     return {.context_tokens = caches_.front()->context_tokens(),
@@ -200,7 +210,7 @@ LogitRows RankTarget::finish() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(ranks_, rank, kLmHeadStage, [&] { exec(rank).stream.synchronize(); });
     end_views(n_logits_ > 0);
-    if (tail_ != nullptr) tail_->take(nodes_);
+    if (tail_ != nullptr) tail_->mark_copied(nodes_);
     failed_ = false;
     return logits_.gather(n_logits_);
 }

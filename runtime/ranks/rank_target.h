@@ -32,6 +32,11 @@ public:
     RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> caches, PinnedArena* arena = nullptr);
     /// A target on one device.
     RankTarget(Forward& forward, KvCache& cache) : RankTarget({Rank{.forward = &forward}}, {&cache}) {}
+    /// Waits for what a failed pass left on the streams of the ranks: it may write to a HiddenTail, or read host
+    /// memory.
+    ~RankTarget() override;
+    RankTarget(const RankTarget&) = delete;
+    RankTarget& operator=(const RankTarget&) = delete;
 
     /// Makes `builders` [ranks], each over its rank's cache, follow each pass and each commit from now on; empty: no
     /// views follow. They must outlive this object. Must not be called during a pass (CHECKed). The views of all ranks

@@ -60,6 +60,9 @@ std::int64_t Machine::n_pageable_copies() const {
 std::int64_t Machine::n_kernels() const {
     return state_->n_kernels;
 }
+std::size_t Machine::locked_bytes() const {
+    return state_->locked_bytes;
+}
 std::int32_t Machine::locking_card() const {
     return state_->locking_card;
 }

@@ -89,6 +89,8 @@ public:
     void refuse_graphs(bool refuses);
     /// Bytes of card memory that are allocated.
     [[nodiscard]] std::size_t allocated_bytes() const;
+    /// Bytes of host memory that are page-locked.
+    [[nodiscard]] std::size_t locked_bytes() const;
     /// The card that the last page-locking was asked of; -1: none was.
     [[nodiscard]] std::int32_t locking_card() const;
     /// Products over prompt so far, by what stands for cuBLASLt.

@@ -106,6 +106,7 @@ Status unlock(std::int32_t, void* data, ErrorText* error) {
     const std::scoped_lock guard(machine->locked_mutex);
     const auto range = machine->locked.find(static_cast<std::byte*>(data));
     if (range == machine->locked.end()) return fail(error, Status::Failed, "the range is not registered");
+    CHECK(!machine->has_copy_of(range->first, range->second), "page-locked memory is given up before a copy is done");
     machine->locked_bytes -= range->second;
     machine->locked.erase(range);
     return Status::Ok;
@@ -184,7 +185,7 @@ Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorTex
     }
     if (pageable && stream.is_for_copies) ++machine->n_pageable_copies;
     ++machine->n_copies;
-    stream.tasks.push_back({.work = work});
+    stream.tasks.push_back({.work = work, .copy = task});
     machine->go_on();
     return Status::Ok;
 }

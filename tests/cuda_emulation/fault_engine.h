@@ -1,5 +1,5 @@
-// A model on emulated cards, placed in one of the ways that a user can choose, and short texts over it that stream, cut
-// and guess: what faults are injected into.
+// A model on emulated GPUs, placed in one of the ways that a user can choose, and short texts over it that stream, cut
+// and draft: what faults are injected into.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ enum class Split : std::uint8_t { OneCard, Layers, TensorByHost, TensorByNccl };
 struct FaultCase {
     const char* name;
     Split split;
-    Streams streams;              // Kv: views guess, too
+    Streams streams;              // Kv: views draft, too
     std::int64_t n_prompt = 508;  // tokens before the generated ones; cached before a fault is injected, unless
     bool whole_prompt = false;    // the prompt is fed anew each time, by layers
     std::int64_t n_experts = 0;   // of each layer but the first; 0: none
     bool recurs = false;          // layers are recurrent: a text goes on from a checkpoint of the prompt
-    bool has_head = false;        // an MTP head guesses, on the first card
+    bool has_head = false;        // an MTP head drafts, on the first GPU
 };
 
 inline constexpr FaultCase kFaultCases[] = {

@@ -70,6 +70,7 @@ struct Stream {
         std::uint64_t use = 0;
         bool records = false;  // else waits; or
         std::shared_ptr<Meeting> meeting{};
+        CopyTask copy{};  // what `work` copies, if it is a copy
     };
     bool is_for_copies = false;
     std::deque<Task> tasks;
@@ -242,6 +243,19 @@ struct Machine::State {
         if (stream.capture->invalid.empty()) stream.capture->invalid = text;
         std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
         return true;
+    }
+
+    // Whether a copy that is enqueued and not done reads or writes some of the host's bytes.
+    [[nodiscard]] bool has_copy_of(const std::byte* begin, std::size_t bytes) const {
+        const auto touches = [&](const void* side, std::size_t n) {
+            const auto* at = static_cast<const std::byte*>(side);
+            return n > 0 && at < begin + bytes && begin < at + n;
+        };
+        return std::ranges::any_of(streams, [&](const auto& stream) {
+            return std::ranges::any_of(stream->tasks, [&](const Stream::Task& task) {
+                return touches(task.copy.dst, task.copy.bytes) || touches(task.copy.src, task.copy.bytes);
+            });
+        });
     }
 
     // Whether the host's bytes are page-locked; false also where none of them is. Nothing where a border is crossed.

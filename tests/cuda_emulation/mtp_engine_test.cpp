@@ -1,5 +1,5 @@
-// The engine with `--draft mtp` on emulated cards, from files to a text: by name and as a part of `auto`, on a card,
-// two cards, a card beside the CPU, and where weights stream. Every text is that of plain decoding there.
+// The engine with `--draft mtp` on emulated GPUs, from files to a text: by name and as a part of `auto`, on one GPU, on
+// two, on a GPU beside the CPU, and where KV streams. Every text is that of plain decoding there.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -7,11 +7,19 @@
 
 #include <gtest/gtest.h>
 
+#include "draft/models/mtp_source.h"
+#include "draft/source_set.h"
 #include "emulated_machine.h"
+#include "kernels/base/error.h"
+#include "runtime/formats/head_files.h"
+#include "runtime/pass/hidden_tail.h"
+#include "runtime/plan/split_plan.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/golden_head.h"
 #include "tests/support/temp_folder.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/engine/planner.h"
 #include "tools/machine/compute_device.h"
 
 namespace slipstream::tools {
@@ -27,6 +35,7 @@ struct Text {
     std::string text;
     std::int64_t offered = 0;              // by the head
     std::vector<std::size_t> draft_bytes;  // [devices]
+    std::size_t streamed_bytes = 0;        // in a pass at full context
 };
 
 class MtpEngineOnCards : public testing::Test {
@@ -35,7 +44,7 @@ protected:
         write_hugging_face(golden_.model, folder_.path());
         options_.compute.context_tokens = 64;
         options_.compute.offload.host_memory = 64 * kMiB;
-        // A card is measured once, not by each generator.
+        // A GPU is measured once, not by each generator.
         options_.compute.rates.file = rates_folder_.path() / "rates.txt";
     }
     void use(const std::vector<bool>& are_cards) {
@@ -69,7 +78,7 @@ protected:
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
         TextGenerator generator(options_, OpenedModel(folder_.path()), {.temperature = temperature, .seed = 5}, {},
                                 callbacks);
-        Text made{.text = "", .offered = 0, .draft_bytes = {}};
+        Text made{.text = "", .offered = 0, .draft_bytes = {}, .streamed_bytes = 0};
         EXPECT_EQ(generator.start({golden_.model.tokens.begin(), golden_.model.tokens.begin() + 9}), 0);
         TextGenerationOptions options;
         options.max_tokens = 16;
@@ -79,6 +88,8 @@ protected:
         for (const SourceTotal& total : sources.totals())
             if (total.name == "mtp") made.offered += total.offered;
         for (const DeviceMemory& memory : generator.model().device_memory()) made.draft_bytes.push_back(memory.draft);
+        const SplitPlan& plan = *generator.model().plan();
+        made.streamed_bytes = plan.sums().streamed_weights_bytes + plan.sums().streamed_kv_bytes;
         return made;
     }
 
@@ -103,6 +114,66 @@ TEST_F(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
             EXPECT_GT(drafted.draft_bytes.front(), 0U);
         }
     }
+}
+
+// With the least memory that is enough, KV streams, and the head has a copy of the LM head.
+TEST_F(MtpEngineOnCards, WhereKvStreamsTheTextIsThatOfPlainDecoding) {
+    use({true});
+    options_.compute.context_tokens = 1 << 15;  // the KV is larger than the weights
+    options_.draft = {};
+    const Text plain = generate(0.8);
+    draft_with({SourceKind::Mtp});
+    std::size_t too_few = 0;
+    std::size_t enough = 64 * kMiB;
+    Text drafted;
+    while (enough - too_few > kMiB / 16) {
+        const std::size_t bytes = (too_few + enough) / 2;
+        options_.compute.offload.devices.front().memory_bytes = bytes;
+        try {
+            drafted = generate(0.8);
+            enough = bytes;
+            EXPECT_EQ(drafted.text, plain.text) << bytes;
+            EXPECT_GT(drafted.offered, 0) << notes_ << details_;
+        } catch (const OutOfBudget&) {
+            too_few = bytes;
+        }
+    }
+    EXPECT_GT(drafted.streamed_bytes, 0U) << enough;
+}
+
+// Page-locked host memory of the head, and of the hidden states that it reads, is part of a plan's, and of
+// --host-memory.
+TEST_F(MtpEngineOnCards, HostMemoryOfTheHeadIsCounted) {
+    draft_with({SourceKind::Mtp});
+    for (const std::vector<bool>& are_cards : {std::vector<bool>{true}, {true, false}, {false, true}, {true, true}}) {
+        use(are_cards);
+        const PlacedModel placed(OpenedModel(folder_.path()), options_.compute, {});
+        const Drafting drafting({&options_.draft, 1}, placed, nullptr, {}, {});
+        const RunNeeds needs = drafting.needs(0);
+        const std::unique_ptr<HeadSource> head = open_head(placed.files());
+        const draft::DraftOptions& options = options_.draft.options;
+        const std::int64_t nodes = draft::model_nodes(options, placed.config().vocab);
+        const std::size_t passes =
+            are_cards.front() ? draft::MtpSource::pinned_bytes(head->config(), nodes) : std::size_t{0};
+        EXPECT_EQ(needs.head_pass_bytes, passes);
+        const HiddenTail::HostBytes tail =
+            HiddenTail::host_bytes(placed.config().d_model, needs.hidden_rows, needs.scratch_nodes);
+        EnginePlanRequest asked{.needs = needs};
+        const PlacementRequest request = placement_request(placed, asked);
+        const HostNeeds host = host_needs(request, SplitPlan(split_plan_request(request)));
+        EXPECT_EQ(host.hidden_tail_bytes, tail.all);
+        EXPECT_EQ(host.locked_tail_bytes, are_cards.back() ? tail.of_nodes : std::size_t{0});
+        EXPECT_EQ(host.needed_locked_bytes(), host.pinned_bytes + host.hidden_bytes + host.locked_tail_bytes + passes);
+        if (are_cards.front()) {
+            EXPECT_EQ(head_host_bytes(*head, options, placed, ProposingHead::LmHead::Own), tail.all + passes);
+        }
+    }
+    use({true});
+    options_.compute.offload.host_memory = 4096;
+    EXPECT_THROW(static_cast<void>(generate(0.0)), OutOfBudget);
+    draft_with({SourceKind::Context, SourceKind::Mtp}, true);
+    EXPECT_EQ(generate(0.0).offered, 0);
+    EXPECT_NE(details_.find("auto leaves mtp out: the MTP head takes"), std::string::npos) << details_;
 }
 
 // The head is on the first device. On one it uses the LM head of the target; on several it has a copy.

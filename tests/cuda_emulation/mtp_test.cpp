@@ -1,4 +1,4 @@
-// MTP heads on emulated cards: logits near the golden ones, one text with and without draft tokens wherever target and
+// MTP heads on emulated GPUs: logits near the golden ones, one text with and without draft tokens wherever target and
 // head are, tokens per pass of arithmetic, and no wait that a pass does not have anyway.
 #include <algorithm>
 #include <memory>
@@ -95,7 +95,7 @@ struct Drafted {
                of.devices.size() == 1 ? ProposingHead::LmHead::OfTarget : ProposingHead::LmHead::Own),
           tail(of.target().hidden_device(), source.config().d_model, draft::kHiddenRows,
                SelfCheck::scratch_nodes_for(emulation::kBudget)) {
-        if (head.lacks_lm_head()) {
+        if (!head.has_lm_head()) {
             // A target of which a part streams may not keep its LM head: a copy is used then, as the engine does.
             const Model& model = *of.on_cards->models.front();
             if (head.can_use_lm_head_of(model)) {
@@ -237,6 +237,83 @@ TEST_P(HeadOnCards, NeverChangeTheText) {
 
 INSTANTIATE_TEST_SUITE_P(Timings, HeadOnCards, testing::ValuesIn(kTimings));
 
+// What is announced is what is taken: of the device, of its workspace, and of page-locked host memory.
+TEST(HeadPassOnCard, TakesTheMemoryThatItAnnounces) {
+    constexpr std::size_t kPage = 4096;  // to which each page-locked allocation is rounded up
+    for (const std::int64_t n_experts : {0, 5}) {
+        const auto files = hybrid(n_experts);
+        const TinyHead source(*files);
+        Machine machine({.n_cards = 1, .timing = Timing::Latest});
+        const auto device = emulation::small_card(machine, 0);
+        const ProposingHead head(source, *device, {}, ProposingHead::LmHead::Own);
+        const DType kv_dtype = head.model().kv_dtype();
+        const auto make = [&] { return draft::MtpSource(head, kGreedy, {.max_nodes = 16, .n_slots = 600}); };
+        { const draft::MtpSource reserves_workspace = make(); }
+        EXPECT_LE(device->budget().used_bytes(MemoryTag::Workspace),
+                  workspace_bytes(*device, draft::MtpSource::workspace_shapes(source.config(), kv_dtype, 16)));
+        const std::size_t before = device->budget().used_bytes();
+        const std::size_t locked_before = machine.locked_bytes();
+        const draft::MtpSource drafts = make();
+        const std::size_t taken = device->budget().used_bytes() - before;
+        const std::size_t announced = draft::MtpSource::device_bytes(source.config(), kv_dtype, 16, 600);
+        EXPECT_GE(announced, taken);
+        EXPECT_LE(announced, taken + taken / 8);
+        const std::size_t locked = machine.locked_bytes() - locked_before;
+        const std::size_t pinned = draft::MtpSource::pinned_bytes(source.config(), 16);
+        EXPECT_GE(locked, pinned);
+        EXPECT_LT(locked, pinned + 8 * kPage);
+    }
+}
+
+// A pass of the head that throws leaves copies behind, which are done before their host memory is freed: the emulation
+// CHECKs that.
+TEST(HeadPassOnCard, AFailedPassIsWaitedFor) {
+    const auto files = hybrid();
+    const TinyHead source(*files);
+    Machine machine({.n_cards = 1, .timing = Timing::Latest});
+    const auto device = emulation::small_card(machine, 0);
+    const ProposingHead head(source, *device, {}, ProposingHead::LmHead::Own);
+    KvCache cache(*device, head.model().kv_layouts(), 16, 8);
+    bool passed = false;
+    std::int64_t n_failed = 0;
+    for (std::int64_t call = 1; !passed; ++call) {
+        HeadPass pass(head, {.max_tokens = 8, .max_logit_rows = 4});
+        const NodeId node = cache.add_node(kCommittedTip);
+        std::ranges::fill(pass.input(0), 1.0F);
+        const TokenId token = 3;
+        const std::int32_t row = 0;
+        machine.fail_in(call);
+        try {
+            static_cast<void>(pass.run(cache, {&token, 1}, {&node, 1}, 1, {&row, 1}, {.n_best = 4}));
+            passed = true;
+        } catch (const Error&) {
+            ++n_failed;
+        }
+        machine.fail_in(0);
+        cache.forget();
+    }
+    EXPECT_GT(n_failed, 8);
+}
+
+// So are those of a pass of the target that is never finished.
+TEST(HeadPassOnCard, AnUnfinishedPassOfTheTargetIsWaitedFor) {
+    const auto files = hybrid();
+    Machine machine({.n_cards = 1, .timing = Timing::Latest});
+    const auto device = emulation::small_card(machine, 0);
+    const Model model(*files, *device, {});
+    Forward forward(model, forward_limits_for(emulation::kBudget));
+    const std::int64_t n_nodes = SelfCheck::scratch_nodes_for(emulation::kBudget);
+    KvCache cache(*device, model.kv_layouts(), 64, n_nodes);
+    HiddenTail tail(*device, files->config().d_model, 8, n_nodes);
+    RankTarget target(forward, cache);
+    target.keep_hidden_in(&tail);
+    const NodeId node = target.add_node(kCommittedTip, NodeKind::Certain);
+    const TokenId token = 3;
+    const std::int32_t row = 0;
+    target.begin({.tokens = {&token, 1}, .nodes = {&node, 1}, .logit_tokens = {&row, 1}});
+    EXPECT_GT(machine.n_waiting(), 0);
+}
+
 // The host waits once for a pass of the target, whose hidden states are kept or not, and once for a pass of the head.
 TEST(HeadPassOnCard, WaitsOnceForAPass) {
     const auto files = hybrid();
@@ -286,7 +363,7 @@ TEST(HeadPassOnCard, WaitsOnceForAPass) {
             EXPECT_EQ(rows.top(0).ids.size(), 4U);
         }),
         1);
-    // A chain goes on from hidden states that stay on the card: the host sends none.
+    // A chain goes on from hidden states that stay on the GPU: the host sends none.
     const NodeId next = cache.add_node(nodes.back());
     const std::int32_t first = 0;
     EXPECT_EQ(waits_of([&] {

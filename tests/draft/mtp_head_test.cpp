@@ -197,7 +197,7 @@ TEST(HiddenTail, KeepsTheLastPositionsWithoutGaps) {
         rows.clear();
         for (std::size_t i = 0; i < 2 * nodes.size(); ++i) rows.push_back(first + static_cast<float>(i / 2));
         tail.enqueue_copy({device, *stream}, nodes, matrix_view(rows.data(), std::ssize(nodes), 2));
-        tail.take(nodes);
+        tail.mark_copied(nodes);
     };
     const auto nodes = [](std::initializer_list<std::int32_t> numbers) {
         std::vector<NodeId> all;

@@ -42,8 +42,8 @@ namespace slipstream {
     EXPECT_EQ(tail.end(), std::ssize(text));
 
     ProposingHead head(*source, device, options, lm_head);
-    EXPECT_EQ(head.lacks_lm_head(), lm_head == ProposingHead::LmHead::OfTarget);
-    if (head.lacks_lm_head()) head.use_lm_head_of(model);
+    EXPECT_EQ(head.has_lm_head(), lm_head == ProposingHead::LmHead::Own);
+    if (!head.has_lm_head()) head.use_lm_head_of(model);
     HeadPass pass(head, {.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens});
     KvCache own(device, head.model().kv_layouts(), kMaxTokens, kMaxTokens);
     std::vector<float> logits;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -73,7 +76,7 @@ protected:
         const EngineCallbacks callbacks{
             .on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
-        return choose_draft(draft_, place(device_bytes), callbacks);
+        return choose_draft(draft_, place(device_bytes), callbacks, check_);
     }
 
     std::function<OpenedModel()> open_ = [] { return OpenedModel(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target"); };
@@ -81,6 +84,7 @@ protected:
     OffloadOptions offload_;
     std::vector<DeviceLimits> others_;  // of devices beside the first
     DraftSettings draft_;
+    CheckPasses check_ = CheckPasses::No;
     double link_ = 1e8;
     std::string said_, details_;
 };
@@ -291,8 +295,9 @@ TEST_F(DraftChoice, AViewThatIsSharedIsNotChosenAgain) {
     said_.clear();
     const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
                                     .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
-    const ViewOptions again =
-        choose_draft(draft_, place(Budget::kUnlimited), callbacks, CheckPasses::No, shared).options.view;
+    const ViewOptions again = choose_draft(draft_, place(Budget::kUnlimited), callbacks, CheckPasses::No,
+                                           ProposingHead::LmHead::OfTarget, shared)
+                                  .options.view;
     EXPECT_EQ(again.type, ViewType::Rows);
     EXPECT_EQ(again.budget_tokens, 8192);
     EXPECT_EQ(said_, "");
@@ -452,6 +457,121 @@ TEST_F(HeadChoice, TheLmHeadIsTheTargetsWhereAllOfItStays) {
     }
     EXPECT_LT(least, 8 * kMiB);
     EXPECT_GT(least, kMiB / 2);
+}
+
+// With trees made smaller, or in `auto`, the head shares the LM head wherever it does with small trees.
+TEST_F(HeadChoice, SmallerTreesAreTakenBeforeAnythingStreams) {
+    link_ = 1e6;
+    const DraftSettings as_given = draft_;
+    bool is_smaller = false;
+    std::size_t n_shared = 0;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4; bytes -= kMiB / 64) {
+        draft_ = as_given;
+        draft_.automatic = false;
+        draft_.options.adapt_budget = false;
+        draft_.options.max_budget = 2;
+        DraftSettings least;
+        if (error_text([&] { least = choose(bytes); }) != "nothing thrown") break;
+        if (!least.lm_head_of_target) continue;
+        ++n_shared;
+        for (const bool automatic : {true, false}) {
+            draft_ = as_given;
+            draft_.automatic = automatic;
+            const DraftSettings chosen = choose(bytes);
+            EXPECT_TRUE(chosen.lm_head_of_target) << bytes << " bytes, " << said_;
+            EXPECT_TRUE(has_mtp(chosen)) << said_;
+            EXPECT_THAT(said_, Not(HasSubstr("the MTP head is not used")));
+            is_smaller = is_smaller || chosen.options.max_budget < as_given.options.max_budget;
+        }
+    }
+    EXPECT_GT(n_shared, 0U);
+    EXPECT_TRUE(is_smaller);
+}
+
+// The passes of the self-check become smaller before anything streams.
+TEST_F(HeadChoice, WithTheSelfCheckMoreMemoryNeverSharesLess) {
+    link_ = 1e6;
+    draft_.automatic = false;
+    check_ = CheckPasses::Yes;
+    const DraftSettings as_given = draft_;
+    bool is_refused = false;
+    std::vector<bool> shares;
+    for (std::size_t bytes = 24 * kMiB; bytes > kMiB && !is_refused; bytes -= kMiB / 16) {
+        draft_ = as_given;
+        is_refused = error_text([&] { shares.push_back(choose(bytes).lm_head_of_target); }) != "nothing thrown";
+    }
+    ASSERT_FALSE(shares.empty());
+    EXPECT_TRUE(shares.front());
+    EXPECT_TRUE(std::ranges::is_sorted(shares, std::greater<>()));
+}
+
+// Several lists that are benchmarked beside each other.
+class HeadOfSeveralLists : public HeadChoice {
+protected:
+    HeadOfSeveralLists() {
+        draft_.automatic = false;
+        draft_.options.sources = {SourceKind::Mtp};
+    }
+    [[nodiscard]] DraftSettings list_of(std::vector<SourceKind> sources) const {
+        DraftSettings list = draft_;
+        list.options.sources = std::move(sources);
+        return list;
+    }
+    [[nodiscard]] std::size_t used_by(const std::vector<DraftSettings>& lists) const {
+        const PlacedModel target = place(64 * kMiB);
+        const Drafting drafting(lists, target, nullptr, {}, {});
+        return target.device().budget().used_bytes();
+    }
+};
+
+TEST_F(HeadOfSeveralLists, AHeadAloneOnTheDeviceUsesTheLmHeadOfTheTarget) {
+    const std::size_t alone = used_by({draft_});
+    EXPECT_EQ(used_by({list_of({}), draft_}), alone);
+    EXPECT_EQ(used_by({draft_, list_of({SourceKind::Context})}), alone);
+    DraftSettings larger = list_of({SourceKind::Context});
+    larger.options.max_budget *= 2;
+    EXPECT_GT(used_by({draft_, larger}), alone) << "larger passes of another list";
+    const PlacedModel target = place(64 * kMiB);
+    const std::unique_ptr<HeadSource> head = open_head(target.files());
+    const auto bytes_of = [&](ProposingHead::LmHead lm_head) {
+        return ProposingHead::device_bytes(*head, WeightRounding::Q8_0, lm_head);
+    };
+    EXPECT_GT(used_by({draft_, draft_}),
+              alone + bytes_of(ProposingHead::LmHead::Own) - bytes_of(ProposingHead::LmHead::OfTarget))
+        << "passes of two heads, and a copy";
+}
+
+// What a head has on the device is given back after a target that does not load, and has taken the device with it.
+TEST_F(HeadOfSeveralLists, ATargetThatDoesNotLoadLeavesADraftingThatCanBeDestroyed) {
+    PlacedModel placed = place(64 * kMiB);
+    const Drafting drafting({&draft_, 1}, placed, nullptr, {}, {});
+    RunNeeds needs = drafting.needs(0);
+    needs.other_bytes = 64 * kMiB;
+    EXPECT_THROW(LoadedModel(std::move(placed), needs, {}), OutOfBudget);
+}
+
+// Where the LM head, which was planned to stay, is not whole on the head's device: `auto` goes on without the head, a
+// list by name is refused.
+TEST_F(HeadOfSeveralLists, WithoutTheLmHeadOfTheTargetAHeadIsNotUsed) {
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        others_.clear();
+        said_.clear();
+        const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); }};
+        const PlacedModel planned = place(64 * kMiB);
+        Drafting drafting({&draft_, 1}, planned, nullptr, {}, callbacks);
+        ASSERT_TRUE(drafting.drafter().needs_hidden());
+        others_ = {{64 * kMiB, link_}};
+        offload_.shares = {1, 1};
+        const LoadedModel model(place(64 * kMiB), drafting.needs(0), callbacks);
+        offload_.shares.clear();
+        const auto runner = make_runner(model, drafting.needs(0), callbacks);
+        EXPECT_EQ(said_, "");
+        const std::string error = error_text([&] { drafting.attach(model, *runner); });
+        EXPECT_EQ(error == "nothing thrown", automatic) << error;
+        EXPECT_THAT(automatic ? said_ : error, HasSubstr("LM head, which its MTP head uses, does not stay on"));
+        EXPECT_EQ(drafting.drafter().needs_hidden(), !automatic);
+    }
 }
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {

@@ -81,12 +81,13 @@ if [ -e "$WISH/bench_breaks" ]; then printf '{"bench":"matmul","wh' >>"$json"; e
 
 // A model of 600000 bytes of weights and 300000 of KV, which needs 200000 of the device at least.
 constexpr const char* kSlipstream = R"sh(
-command=$1 cap='' ids='' stats='' greedy=0
+command=$1 cap='' ids='' stats='' draft='' greedy=0
 shift
 if [ "$command" = version ]; then echo "slipstream 0.1.0 (stub)"; exit 0; fi
 while [ $# -gt 0 ]; do
     case $1 in
         --device-memory) cap=$2; shift ;;
+        --draft) draft=$2; shift ;;
         --token-ids) ids=$2; shift ;;
         --stats) stats=$2; shift ;;
         --temperature) [ "$2" = 0 ] && greedy=1; shift ;;
@@ -116,7 +117,7 @@ fi
 printf '{\n "plan": {\n "weights_bytes": 600000,\n "kv_bytes": 300000,\n "device_bytes": 1000000,\n' >"$stats"
 printf ' "streamed_weights_bytes": %d,\n "streamed_kv_bytes": %d\n },\n "tokens_per_second": 5.5,\n' "$weights" "$kv" >>"$stats"
 offered=7
-if [ -e "$WISH/idle_head" ]; then offered=0; fi
+if [ -e "$WISH/idle_head" ] || { [ -e "$WISH/idle_in_auto" ] && [ "$draft" = auto ]; }; then offered=0; fi
 printf ' "sources": {"mtp": {"offered": %d}},\n' $offered >>"$stats"
 printf ' "exact": true,\n "streamed": {"link_busy_fraction": [\n 0.97\n ]}\n}\n' >>"$stats"
 )sh";
@@ -325,6 +326,13 @@ TEST_F(GpuCheck, AHeadThatProposesNothingIsToldOf) {
     wish("idle_head");
     EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 1);
     EXPECT_THAT(std::string(step(json(), "exact-recurrent").at("line")), HasSubstr("the MTP head proposed nothing"));
+}
+
+TEST_F(GpuCheck, AHeadThatProposesNothingInAutoIsToldOf) {
+    wish("idle_in_auto");
+    EXPECT_EQ(check("--seconds 60 --only exact-recurrent").code, 1);
+    EXPECT_THAT(std::string(step(json(), "exact-recurrent").at("line")),
+                HasSubstr("greedy, draft auto: the MTP head proposed nothing"));
 }
 
 TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {

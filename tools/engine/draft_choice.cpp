@@ -11,6 +11,7 @@
 
 #include "draft/models/draft_model.h"
 #include "draft/models/draft_vocabulary.h"
+#include "draft/models/mtp_source.h"
 #include "draft/papers/chain_shape.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
@@ -18,7 +19,9 @@
 #include "kernels/device.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/model/weight_items.h"
+#include "runtime/pass/hidden_tail.h"
 #include "tools/base/amounts.h"
 #include "tools/base/kv_type_option.h"
 #include "tools/engine/engine_drafter.h"
@@ -33,6 +36,7 @@ namespace {
 
 using draft::DraftOptions;
 using draft::SourceKind;
+using LmHead = ProposingHead::LmHead;
 
 // Divisor: the logits of a tree may take 1 / kLogitShare of the device's memory.
 constexpr std::size_t kLogitShare = 16;
@@ -88,34 +92,78 @@ double acceptance_at(double share, std::span<const ShareAcceptance> known) {
     return share <= known.front().share ? known.front().acceptance : known.back().acceptance;
 }
 
-// Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes.
+// Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes beside passes of
+// `needs`.
 std::size_t planned_head_bytes(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
-                               std::int64_t text_tokens, ProposingHead::LmHead lm_head) {
+                               const PlacedModel& target, const RunNeeds& needs, LmHead lm_head) {
     DraftOptions of_budget = options;
     of_budget.max_budget = budget;
-    const std::size_t bytes = head_bytes(head, of_budget, text_tokens, lm_head);
-    return bytes + bytes / kDraftReserve;
+    const std::size_t bytes = head_bytes(head, of_budget, target.context_tokens(), lm_head);
+    const WorkspaceShapes of_target =
+        Forward::workspace_shapes(target.shard_config(0), target.kv_dtype(), needs.forward);
+    return bytes + bytes / kDraftReserve +
+           head_workspace_bytes(head, of_budget, *target.devices().front().device, of_target);
+}
+
+// Returns the bytes of host memory that are pinned for the head on GPUs: of its passes, and hidden states of the
+// target.
+std::size_t pinned_for_head(const HeadSource& head, const DraftOptions& options, const PlacedModel& target) {
+    const bool has_gpu = std::ranges::any_of(
+        target.devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
+    if (!has_gpu) return 0;
+    const std::int64_t budget = options.max_budget;
+    return head_pass_bytes(head, options, target.device()) +
+           HiddenTail::host_bytes(head.config().d_model, draft::hidden_rows(budget), scratch_nodes_for(budget))
+               .of_nodes;
+}
+
+// Opens the MTP head, as open_target_head() does. If --host-memory is too small for what is pinned for it, throws
+// OutOfBudget; of `auto`, removes the source and reports why as a detail.
+std::unique_ptr<HeadSource> open_head_within_limits(DraftSettings& draft, const PlacedModel& target,
+                                                    const EngineCallbacks& callbacks) {
+    std::unique_ptr<HeadSource> head = open_target_head(draft, target, callbacks);
+    const std::size_t limit = target.offload().host_memory;
+    if (head == nullptr || limit == 0) return head;
+    const std::size_t bytes = pinned_for_head(*head, draft.options, target);
+    if (bytes <= limit) return head;
+    const std::string why =
+        fmt::format("the MTP head takes {} of pinned host memory, of {}", size_text(bytes), size_text(limit));
+    if (!draft.automatic)
+        throw OutOfBudget(fmt::format("{}; give --draft without 'mtp', or a larger --host-memory", why));
+    callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+    std::erase(draft.options.sources, SourceKind::Mtp);
+    return nullptr;
 }
 
 // Plans the target beside different draft sources.
 class PlannedRun {
 public:
-    PlannedRun(const PlacedModel& target, CheckPasses check) : target_(target), check_(check) {}
+    PlannedRun(const PlacedModel& target, CheckPasses check, LmHead lm_head)
+        : target_(target), lm_head_(lm_head), check_(check) {}
 
     /// Whether a plan must have times of passes, for which the machine may be measured.
     enum class Timed : std::uint8_t { No, Yes };
     /// Returns the plan for trees of `budget` nodes, with `draft_bytes` of the first device for a draft model. Times of
     /// passes are valid only with Timed::Yes. Returns no value if it does not fit.
+    /// Where everything stays resident with a head that uses the target's LM head, it does (shares_lm_head()).
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
-        EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
-                                  .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
-                                  .ring_bytes = target_.offload().ring,
-                                  .timed = timed == Timed::Yes};
-        request.beside_bytes.front() = draft_bytes + head_bytes(budget);
-        if (view_)
-            request.needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.config().vocab)};
-        return fitting_plan(target_, request);
+        if (head_ != nullptr && may_share()) {
+            std::optional<SplitPlan> plan = with(budget, draft_bytes, timed, LmHead::OfTarget);
+            if (plan) return plan;
+        }
+        return with(budget, draft_bytes, timed, LmHead::Own);
     }
+    /// Returns whether everything stays resident in the plan of with().
+    [[nodiscard]] bool is_all_resident(std::int64_t budget, std::size_t draft_bytes) {
+        const std::optional<SplitPlan> plan = with(budget, draft_bytes, Timed::No);
+        return plan && !plan->streams();
+    }
+    /// Returns whether the head that keep_head() set uses the target's LM head in the plan of with().
+    [[nodiscard]] bool shares_lm_head(std::int64_t budget, std::size_t draft_bytes) {
+        return head_ != nullptr && may_share() && with(budget, draft_bytes, Timed::No, LmHead::OfTarget);
+    }
+    /// Returns whether a head may use the target's LM head at all.
+    [[nodiscard]] bool may_share() const { return lm_head_ == LmHead::OfTarget && target_.devices().size() == 1; }
 
     /// Later plans have this head on the first device; null: none. `options` and `head` must outlive this object.
     void keep_head(const HeadSource* head, const DraftOptions& options) {
@@ -123,17 +171,13 @@ public:
         options_ = &options;
     }
     /// Returns the bytes of the head that keep_head() set, for trees of `budget` nodes; 0: none.
-    [[nodiscard]] std::size_t head_bytes(std::int64_t budget) const {
-        return head_ != nullptr ? planned_head_bytes(*head_, *options_, budget, target_.context_tokens(), lm_head_) : 0;
+    [[nodiscard]] std::size_t head_bytes(std::int64_t budget, LmHead lm_head) const {
+        if (head_ == nullptr) return 0;
+        return planned_head_bytes(*head_, *options_, budget, target_, generation_needs(budget, 0, check_), lm_head);
     }
-    /// Returns whether the target, trees of `budget` nodes and the head that keep_head() set fit on one device without
-    /// a second copy of the LM head, and nothing streams.
-    [[nodiscard]] bool holds_all(std::int64_t budget, std::size_t draft_bytes) {
-        if (target_.devices().size() > 1) return false;
-        lm_head_ = ProposingHead::LmHead::OfTarget;
-        const std::optional<SplitPlan> plan = with(budget, draft_bytes, Timed::No);
-        lm_head_ = ProposingHead::LmHead::Own;
-        return plan && !plan->streams();
+    /// Returns the least of them: without a copy of the LM head if it may do without.
+    [[nodiscard]] std::size_t least_head_bytes(std::int64_t budget) const {
+        return head_bytes(budget, may_share() ? LmHead::OfTarget : LmHead::Own);
     }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
@@ -143,10 +187,23 @@ public:
     }
 
 private:
+    // With the LM head of the target, everything must stay resident.
+    [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed,
+                                                LmHead lm_head) {
+        EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
+                                  .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
+                                  .ring_bytes = target_.offload().ring,
+                                  .timed = timed == Timed::Yes,
+                                  .all_resident = lm_head == LmHead::OfTarget};
+        request.beside_bytes.front() = draft_bytes + head_bytes(budget, lm_head);
+        if (view_)
+            request.needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.config().vocab)};
+        return fitting_plan(target_, request);
+    }
+
     const PlacedModel& target_;
     const HeadSource* head_ = nullptr;
-    // Where something streams, the target's LM head may, too.
-    ProposingHead::LmHead lm_head_ = ProposingHead::LmHead::Own;
+    LmHead lm_head_;  // OfTarget: a head may use the target's LM head where nothing streams
     const DraftOptions* options_ = nullptr;
     std::optional<ViewOptions> view_;
     CheckPasses check_;
@@ -234,13 +291,16 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
 // Returns whether the target decodes faster with its own head, which run.keep_head() has set, than with tables alone.
 bool head_pays(PlannedRun& run, const HeadSource& head, const DraftOptions& options, const PlacedModel& target,
                const EngineCallbacks& callbacks) {
-    const std::size_t bytes = run.head_bytes(options.max_budget);
     const std::optional<SplitPlan> beside = run.with(options.max_budget, 0, Timed::Yes);
+    if (beside && !beside->streams()) return true;
+    const std::size_t bytes = run.head_bytes(options.max_budget, LmHead::Own);
+    const std::size_t least_bytes = run.least_head_bytes(options.max_budget);
     run.keep_head(nullptr, options);
     const std::optional<SplitPlan> without = run.with(options.max_budget, 0, Timed::Yes);
     if (!without) return false;  // not even the target fits: loading it reports what is missing
     if (!beside) {
-        callbacks.note(fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(bytes)));
+        callbacks.note(
+            fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(least_bytes)));
         return false;
     }
     run.keep_head(&head, options);
@@ -321,7 +381,8 @@ void report_view(const DraftSettings& draft, const ViewOptions& view, const Plac
     const bool is_raised = asked > 0 && view.budget_tokens >= asked + kGroupTokens;  // beyond whole groups
     if (draft.view_type == ViewType::Q4 && (view.type != ViewType::Q4 || is_raised))
         callbacks.note(fmt::format("the view of the KV keeps {}, {}: one of type q4 has at least {}",
-                                   counted(view.budget_tokens, "token"), view_type_text(view.type, target.kv_dtype()), kLeastPagedView));
+                                   counted(view.budget_tokens, "token"), view_type_text(view.type, target.kv_dtype()),
+                                   kLeastPagedView));
     if (asked > view.budget_tokens)
         callbacks.detail(
             fmt::format("kv-budget = {} (of the {} asked for: the context has no more)", view.budget_tokens, asked));
@@ -383,15 +444,30 @@ WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t le
     if (seconds_per_model_draft_token > 0.0)
         by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_per_model_draft_token));
     const bool pays = by_view > kViewGain * by_others;
-    callbacks.detail(fmt::format(
-        "draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
-        "tokens, {}, {:.4g} without",
-        pays ? "takes" : "leaves out", by_view, best.view.budget_tokens, view_type_text(best.view.type, target.kv_dtype()), by_others));
+    callbacks.detail(
+        fmt::format("draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
+                    "tokens, {}, {:.4g} without",
+                    pays ? "takes" : "leaves out", by_view, best.view.budget_tokens,
+                    view_type_text(best.view.type, target.kv_dtype()), by_others));
     return pays ? best : WeighedView{};
 }
 
 // Whether the sources are those of `auto`, not requested by name.
 enum class Automatic : std::uint8_t { No, Yes };
+
+// Returns the largest tree budget with which everything stays resident beside the draft model of `files` (null: none):
+// options.max_budget, or, if it may be made smaller for an MTP head that uses the target's LM head, a halving of it.
+// Returns 0 if there is none.
+std::int64_t resident_budget(PlannedRun& run, const DraftOptions& options, const ModelFiles* files) {
+    const bool halves = options.adapt_budget && options.has(SourceKind::Mtp) && run.may_share();
+    std::int64_t budget = options.max_budget;
+    do {
+        const std::size_t beside = files != nullptr ? draft_bytes_of(*files, budget, options.window_bytes) : 0;
+        if (run.is_all_resident(budget, beside)) return budget;
+        budget /= 2;
+    } while (halves && budget >= kLeastBudget);
+    return 0;
+}
 
 // Makes the trees smaller, and then removes sources, until they fit on the device beside the target; this is `--budget
 // auto`. If the target alone does not fit, reports nothing: loading will. `draft_model` is one that was requested by
@@ -416,7 +492,7 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
         if (fits > 0) callbacks.note("retrieval is not used: all weights and a view of the KV do not fit at once");
         std::erase(options.sources, SourceKind::Retrieval);
     }
-    const std::size_t head_bytes = run.head_bytes(kLeastBudget);
+    const std::size_t head_bytes = run.least_head_bytes(kLeastBudget);
     const std::size_t model_bytes =
         draft_model != nullptr ? draft_bytes_of(*draft_model, kLeastBudget, options.window_bytes) : 0;
     const auto drop_head = [&] {
@@ -495,7 +571,8 @@ double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int
 }
 
 DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks,
-                           CheckPasses check, const std::optional<ViewOptions>& shared_view) {
+                           CheckPasses check, ProposingHead::LmHead lm_head,
+                           const std::optional<ViewOptions>& shared_view) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     const std::size_t device_bytes = target.device().budget().limit_bytes();
@@ -510,7 +587,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         callbacks.detail("draft: auto leaves retrieval out: the model has recurrent layers");
         std::erase(chosen.options.sources, SourceKind::Retrieval);
     }
-    const std::unique_ptr<HeadSource> head = open_target_head(chosen, target, callbacks);
+    const std::unique_ptr<HeadSource> head = open_head_within_limits(chosen, target, callbacks);
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     const bool chooses_view = wants_view && chosen.automatic;
     const auto report_chosen_view = [&] {
@@ -536,7 +613,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         files = ModelFiles::open(path);
         draft::check_draft_vocabulary(target.files(), *files);
     }
-    PlannedRun run(target, check);
+    // A copy of the LM head is rounded, so what is drawn would hang on the memory.
+    PlannedRun run(target, check, draws ? LmHead::Own : lm_head);
     run.keep_head(head.get(), chosen.options);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
@@ -555,9 +633,25 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         refuse_budget(chosen.options, run, draft_bytes, head.get(), device_bytes);
         return chosen;
     }
-    chosen.lm_head_of_target = head != nullptr && run.holds_all(chosen.options.max_budget, draft_bytes);
-    const std::optional<SplitPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
-    if (chosen.lm_head_of_target || (plan && !plan->streams())) {  // everything fits
+    // Returns whether everything stays resident beside the draft model (null: none) with some tree; if so, takes it.
+    const auto takes_resident_budget = [&](const ModelFiles* draft_model) {
+        const std::int64_t budget = resident_budget(run, chosen.options, draft_model);
+        if (budget == 0) return false;
+        if (budget < chosen.options.max_budget)
+            callbacks.note(fmt::format(
+                "speculative decoding: draft trees of at most {} nodes; beside larger ones the model would stream",
+                budget));
+        chosen.options.max_budget = budget;
+        return true;
+    };
+    const auto takes_resident = [&] {
+        if (!takes_resident_budget(files.get())) return false;
+        const std::int64_t budget = chosen.options.max_budget;
+        chosen.lm_head_of_target = run.shares_lm_head(
+            budget, files ? draft_bytes_of(*files, budget, chosen.options.window_bytes) : std::size_t{0});
+        return true;
+    };
+    if (takes_resident()) {
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
     }
@@ -569,9 +663,11 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     } else {
         refuse_budget(chosen.options, run, chosen.automatic ? 0 : draft_bytes, head.get(), device_bytes);
     }
-    if (chosen.options.has(SourceKind::Mtp) && chosen.automatic &&
-        !head_pays(run, *head, chosen.options, target, callbacks))
-        std::erase(chosen.options.sources, SourceKind::Mtp);
+    if (chosen.options.has(SourceKind::Mtp) && chosen.automatic) {
+        // Without a draft model of `auto`, everything may stay resident.
+        if (!takes_resident_budget(nullptr) && !head_pays(run, *head, chosen.options, target, callbacks))
+            std::erase(chosen.options.sources, SourceKind::Mtp);
+    }
     if (files && chosen.automatic &&
         !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, callbacks)) {
         std::erase(chosen.options.sources, SourceKind::Model);
@@ -592,14 +688,11 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
             report_chosen_view();
         }
     }
+    if (chosen.options.has(SourceKind::Mtp) && takes_resident()) return chosen;
     // Only merged trees may grow: the tree shape of a paper keeps its size.
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
     if (chosen.options.adapt_budget && merged)
         chosen.options.max_budget = riding_budget(run, target.config(), device_bytes, chosen.options, files.get());
-    chosen.lm_head_of_target =
-        chosen.options.has(SourceKind::Mtp) &&
-        run.holds_all(chosen.options.max_budget,
-                      files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0);
     return chosen;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/model/proposing_head.h"
 #include "runtime/view/view_builder.h"
 #include "tools/engine/engine.h"
 
@@ -15,10 +16,12 @@ namespace slipstream::tools {
 /// Returns `draft` with all choices made that `auto` leaves open, for `target` and the memory budgets of its devices.
 /// Reports what is left out or made smaller. May measure the machine (target.rates()). Throws what opening the draft
 /// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
+/// With LmHead::Own, an MTP head has a copy of the LM head in any case.
 /// `shared_view`: a view that is chosen already, for all drafters of the target; then the view options of `draft` are
 /// not read.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
                                          const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
+                                         ProposingHead::LmHead lm_head = ProposingHead::LmHead::OfTarget,
                                          const std::optional<ViewOptions>& shared_view = std::nullopt);
 
 /// Returns the type of a view as messages write it: the type of its rows, or q4.

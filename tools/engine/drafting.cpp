@@ -11,21 +11,52 @@
 
 namespace slipstream::tools {
 
-Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
-                   const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
+namespace {
+
+// Returns whether these chosen sources take device memory beside the target, which the plan of another list does not
+// count.
+bool loads_anything(const DraftSettings& draft, const PlacedModel& target) {
+    return draft.options.has(draft::SourceKind::Mtp) || draft.options.has(draft::SourceKind::Retrieval) ||
+           !draft_model_path(draft, target).empty();
+}
+
+// Makes the choices of each list. A list is planned alone. So its MTP head may use the target's LM head, which must
+// then stay on the device, only if no other list loads anything there or makes larger passes.
+std::vector<DraftSettings> choose_drafts(std::span<const DraftSettings> lists, const PlacedModel& target,
+                                         const EngineCallbacks& callbacks, CheckPasses check) {
+    using LmHead = ProposingHead::LmHead;
+    std::vector<LmHead> lm_heads(lists.size(), LmHead::OfTarget);
+    if (lists.size() > 1) {
+        std::vector<DraftSettings> alone;  // chosen silently: the choices that are made are reported below
+        for (const DraftSettings& list : lists) alone.push_back(choose_draft(list, target, {}, check));
+        for (std::size_t i = 0; i < lists.size(); ++i) {
+            for (std::size_t other = 0; other < lists.size(); ++other) {
+                if (other == i || alone[other].options.sources.empty()) continue;
+                if (loads_anything(alone[other], target) ||
+                    alone[other].options.max_budget > alone[i].options.max_budget)
+                    lm_heads[i] = LmHead::Own;
+            }
+        }
+    }
     std::vector<DraftSettings> chosen(lists.begin(), lists.end());
     // All lists share one view: that of the first which drafts over one, by its own options. Lists that draw tokens
     // from it come before others, since for them it follows from counts alone (distribution-exact sampling, E3).
     std::optional<ViewOptions> view;
     for (const bool draws : {true, false})
-        for (DraftSettings& list : chosen) {
-            if ((list.options.child_rule == draft::ChildRule::Draw) != draws) continue;
-            list = choose_draft(list, target, callbacks, check, view);
-            if (!view && list.options.has(draft::SourceKind::Retrieval)) view = list.options.view;
+        for (std::size_t i = 0; i < lists.size(); ++i) {
+            if ((lists[i].options.child_rule == draft::ChildRule::Draw) != draws) continue;
+            chosen[i] = choose_draft(lists[i], target, callbacks, check, lm_heads[i], view);
+            if (!view && chosen[i].options.has(draft::SourceKind::Retrieval)) view = chosen[i].options.view;
         }
-    // Each list was planned alone: beside what the others load, the target's LM head may stream.
-    if (chosen.size() > 1)
-        for (DraftSettings& draft : chosen) draft.lm_head_of_target = false;
+    return chosen;
+}
+
+}  // namespace
+
+Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
+                   const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
+    for (const EngineDevice& each : target.devices()) devices_.push_back(each.device);
+    std::vector<DraftSettings> chosen = choose_drafts(lists, target, callbacks, check);
     for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
         if (auto model = load_draft_model(chosen[i], target, callbacks))
             model_ = std::make_unique<EngineDraftModel>(std::move(*model));
@@ -52,14 +83,20 @@ RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
     RunNeeds needs = generation_needs(budget(), text_tokens, check);
     for (const auto& drafter : drafters_) {
         if (drafter->needs_hidden()) needs.hidden_rows = draft::hidden_rows(budget());
+        needs.head_pass_bytes += drafter->head_pass_bytes();
         const std::optional<ViewNeeds> view = drafter->view_needs();
         if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
     return needs;
 }
 
+bool Drafting::shares_lm_head() const {
+    return head_ != nullptr && !head_->head->has_lm_head();
+}
+
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {
-    if (head_ != nullptr) lend_lm_head(*head_, target);
+    if (head_ != nullptr && !attach_lm_head(*head_, target))
+        for (const auto& drafter : drafters_) drafter->drop_head();
     for (const auto& drafter : drafters_) {
         if (drafter->view_needs()) drafter->attach_view(target, *runner.view());
         if (drafter->needs_hidden()) drafter->attach_hidden(*runner.hidden());

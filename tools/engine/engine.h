@@ -83,7 +83,7 @@ private:
 /// A device that computes the model, or a part of it.
 struct EngineDevice {
     DeviceChoice choice{};
-    std::unique_ptr<Device> device;
+    std::shared_ptr<Device> device;              // with the drafting for the model
     double throttled_link_bytes_per_second = 0;  // 0: not throttled
 };
 
@@ -245,6 +245,11 @@ public:
     /// this object.
     [[nodiscard]] bool needs_hidden() const;
     void attach_hidden(const HiddenTail& tail);
+    /// Call if the MTP head has no LM head that it can use: the source `mtp` proposes nothing from now on, which is
+    /// noted. Throws OutOfBudget if it was requested by name.
+    void drop_head();
+    /// Returns the bytes of page-locked host memory that the passes of its MTP head take; 0: none.
+    [[nodiscard]] std::size_t head_pass_bytes() const { return head_pass_bytes_; }
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Returns the sources that proposed a node of the last tree, bit i for the i-th of figures(); 0 for node 0 and
     /// without sources (draft::Drafter::sources_of()).
@@ -260,7 +265,9 @@ public:
 
 private:
     VerifyRule verify_;
+    bool automatic_;
     std::int64_t budget_;
+    std::size_t head_pass_bytes_ = 0;
     EngineCallbacks callbacks_;
     NoProposer nothing_;
     draft::DraftOptions made_with_;
@@ -291,12 +298,17 @@ public:
     /// Returns what passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole
     /// context).
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
+    /// Returns whether its MTP head will use the LM head of the target, all of which must then stay on the device.
+    [[nodiscard]] bool shares_lm_head() const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
     /// of its passes, and the passes over its KV view; its MTP head gets its LM head and hidden states. Both arguments
-    /// must outlive this object. Throws OutOfBudget if the LM head, which was planned to stay on the device, does not.
+    /// must outlive this object. If the LM head, which was planned to stay on the device, does not, drops the MTP head
+    /// (EngineDrafter::drop_head()).
     void attach(const LoadedModel& target, ModelRunner& runner);
 
 private:
+    // Devices outlive what is allocated on them, also if loading the target throws.
+    std::vector<std::shared_ptr<Device>> devices_;
     std::unique_ptr<EngineDraftModel> model_;  // null: no list uses one
     std::unique_ptr<EngineHead> head_;         // null: no list uses it
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;

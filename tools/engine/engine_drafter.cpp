@@ -158,7 +158,31 @@ std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& o
     const std::size_t tail =
         HiddenTail::host_bytes(config.d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
     if (target.device().shares_host_memory()) return tail + head_bytes(head, options, target.context_tokens(), lm_head);
-    return tail + draft::MtpSource::pinned_bytes(config, draft::model_nodes(options, config.vocab));
+    return tail + head_pass_bytes(head, options, target.device());
+}
+
+std::size_t head_workspace_bytes(const HeadSource& head, const draft::DraftOptions& options, Device& device,
+                                 const WorkspaceShapes& of_target) {
+    const ModelConfig& config = head.config();
+    const WorkspaceShapes of_head =
+        draft::MtpSource::workspace_shapes(config, config.kv_dtype, draft::model_nodes(options, config.vocab));
+    WorkspaceShapes both = of_target;
+    both.n_tokens = std::max(both.n_tokens, of_head.n_tokens);
+    both.max_cols = std::max(both.max_cols, of_head.max_cols);
+    both.attention.insert(both.attention.end(), of_head.attention.begin(), of_head.attention.end());
+    both.delta_steps = std::max(both.delta_steps, of_head.delta_steps);
+    both.n_experts = std::max(both.n_experts, of_head.n_experts);
+    both.n_logit_rows = std::max(both.n_logit_rows, of_head.n_logit_rows);
+    both.vocab = std::max(both.vocab, of_head.vocab);
+    both.prompt_rows = std::max(both.prompt_rows, of_head.prompt_rows);
+    const std::size_t before = workspace_bytes(device, of_target);
+    return std::max(workspace_bytes(device, both), before) - before;
+}
+
+std::size_t head_pass_bytes(const HeadSource& head, const draft::DraftOptions& options, const Device& device) {
+    const ModelConfig& config = head.config();
+    if (device.shares_host_memory()) return 0;
+    return draft::MtpSource::pinned_bytes(config, draft::model_nodes(options, config.vocab));
 }
 
 std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target, const Model* whole_model,
@@ -198,20 +222,22 @@ std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& tar
     return engine;
 }
 
-void lend_lm_head(EngineHead& head, const LoadedModel& target) {
-    if (!head.head->lacks_lm_head()) return;
+bool attach_lm_head(EngineHead& head, const LoadedModel& target) {
+    if (head.head->has_lm_head()) return true;
     const Model* whole = target.whole_model();
-    if (whole == nullptr || !head.head->can_use_lm_head_of(*whole))
-        throw OutOfBudget(
-            "the model's LM head, which its MTP head uses, does not stay on the device; give --draft without 'mtp', or "
-            "a larger --device-memory");
+    if (whole == nullptr || !head.head->can_use_lm_head_of(*whole)) return false;
     head.head->use_lm_head_of(*whole);
+    return true;
 }
 
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
                              const EngineDraftModel* draft_model, const EngineHead* head,
                              const SamplerOptions& sampling, const EngineCallbacks& callbacks)
-    : verify_(draft.verify), budget_(draft.options.max_budget), callbacks_(callbacks), vocab_(target.config().vocab) {
+    : verify_(draft.verify),
+      automatic_(draft.automatic),
+      budget_(draft.options.max_budget),
+      callbacks_(callbacks),
+      vocab_(target.config().vocab) {
     DraftSettings chosen = draft;
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
@@ -236,6 +262,8 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& targ
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
     drafter_ = draft::make_drafter(chosen.options, for_target);
+    if (head != nullptr && chosen.options.has(SourceKind::Mtp))
+        head_pass_bytes_ = tools::head_pass_bytes(*head->source, chosen.options, target.device());
     made_with_ = std::move(chosen.options);
 }
 
@@ -273,6 +301,16 @@ bool EngineDrafter::needs_hidden() const {
 
 void EngineDrafter::attach_hidden(const HiddenTail& tail) {
     drafter_->attach_hidden(tail);
+}
+
+// The source stays in the drafter; without hidden states it is never ready.
+void EngineDrafter::drop_head() {
+    if (!needs_hidden()) return;
+    constexpr std::string_view kWhy = "the model's LM head, which its MTP head uses, does not stay on the device";
+    if (!automatic_)
+        throw OutOfBudget(fmt::format("{}; give --draft without 'mtp', or a larger --device-memory", kWhy));
+    callbacks_.note(fmt::format("the MTP head is not used: {}", kWhy));
+    std::erase(made_with_.sources, SourceKind::Mtp);
 }
 
 std::vector<draft::SourceFigures> EngineDrafter::figures() const {

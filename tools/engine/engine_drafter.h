@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/proposing_head.h"
@@ -50,6 +51,16 @@ struct EngineHead {
 [[nodiscard]] std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& options,
                                      std::int64_t text_tokens, ProposingHead::LmHead lm_head);
 
+/// Returns the bytes by which the ops of the head's passes enlarge the workspace of a target whose ops need
+/// `of_target`.
+[[nodiscard]] std::size_t head_workspace_bytes(const HeadSource& head, const draft::DraftOptions& options,
+                                               Device& device, const WorkspaceShapes& of_target);
+
+/// Returns the bytes of page-locked host memory that the passes of the head take on `device`; 0 if it shares the host's
+/// memory.
+[[nodiscard]] std::size_t head_pass_bytes(const HeadSource& head, const draft::DraftOptions& options,
+                                          const Device& device);
+
 /// Returns the bytes of host memory that the head takes: of a CPU device head_bytes(), of a GPU what is page-locked for
 /// its passes; and the hidden states of the target that are kept for it.
 [[nodiscard]] std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options,
@@ -57,14 +68,14 @@ struct EngineHead {
 
 /// Loads the head for the source `mtp`; no value if that is not among the sources. With `whole_model`, the loaded
 /// target, it uses the target's LM head. Without, it has a copy, since the target's may stream or be split; or, with
-/// draft.lm_head_of_target, none until lend_lm_head(). If it takes more than the free memory of `host`, throws
+/// draft.lm_head_of_target, none until attach_lm_head(). If it takes more than the free memory of `host`, throws
 /// OutOfBudget; of `auto`, removes the source and reports why as a detail. Throws what open_target_head() throws, too.
 [[nodiscard]] std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target,
                                                   const Model* whole_model, const HostMemory& host,
                                                   const EngineCallbacks& callbacks);
 
-/// Gives a head that has no LM head that of the loaded target. Throws OutOfBudget if it is not whole and resident on
-/// the head's device.
-void lend_lm_head(EngineHead& head, const LoadedModel& target);
+/// Gives a head that has no LM head that of the loaded target. Returns false if that is not whole and resident on the
+/// head's device: the head then cannot be used.
+[[nodiscard]] bool attach_lm_head(EngineHead& head, const LoadedModel& target);
 
 }  // namespace slipstream::tools

@@ -32,7 +32,7 @@ struct DeviceLimits {
 /// Memory, links, and how several devices share the model.
 struct OffloadOptions {
     std::vector<DeviceLimits> devices{};        // [devices], in the order of --devices; empty: no limits
-    std::size_t host_memory = 0;                // most bytes of pinned memory for streamed weights and KV
+    std::size_t host_memory = 0;                // most bytes of pinned memory: what streams, and the MTP head
     std::optional<std::size_t> ring;            // bytes of each device's transfer ring; not given: planned
     std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
     std::optional<SplitKind> split{};           // how the model is split over several devices; no value: by layers

@@ -117,13 +117,15 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    look_for_a_faster_way(plan());
+    const PlacementRequest planned = plan();
+    look_for_a_faster_way(planned);
+    const std::size_t for_head = host_needs(planned, *plan_).head_locked_bytes();
     // Host memory is locked for a GPU, if there is one, so that its copies run at full link speed. If nothing
     // streams, the arena has only hidden states of prompts, and CPU devices copy from pageable memory as well.
     const auto locker =
         std::ranges::find_if(devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
     arena_ = std::make_unique<PinnedArena>(PinnedArenaOptions{
-        .limit_bytes = offload().host_memory,
+        .limit_bytes = offload().host_memory - std::min(for_head, offload().host_memory),
         .page_lock = plan_->streams() || locker != devices().end() ? PageLock::Locked : PageLock::Pageable,
         .device = locker != devices().end() ? locker->device.get() : &device()});
 }

@@ -26,7 +26,8 @@ enum class CheckPasses : std::uint8_t { No, Yes };
 
 /// What runs over a model need of the device beside the model. text_tokens of 0: the whole context.
 struct RunNeeds : RunnerNeeds {
-    std::size_t other_bytes = 0;  // device memory that the caller allocates after loading
+    std::size_t other_bytes = 0;      // device memory that the caller allocates after loading
+    std::size_t head_pass_bytes = 0;  // pinned host memory of the MTP head's passes, allocated before loading
 };
 
 /// Returns the needs of generation with trees of up to `budget` nodes and sequences of up to `text_tokens` tokens (0:

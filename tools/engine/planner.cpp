@@ -113,12 +113,15 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
         const HiddenTail::HostBytes tail =
             HiddenTail::host_bytes(request.config->d_model, request.needs.hidden_rows, request.needs.scratch_nodes);
         const std::int64_t last = request.config->n_layers() - 1;
-        std::size_t owner = 0;
-        for (std::size_t i = 0; i < request.shards.size(); ++i)
-            if (std::ranges::find(request.shards[i].layers, last) != request.shards[i].layers.end()) owner = i;
+        // As RankTarget::hidden_device(): where matrices are split, all devices have the last layer.
+        const auto found = std::ranges::find_if(request.shards, [&](const ModelShard& shard) {
+            return std::ranges::find(shard.layers, last) != shard.layers.end();
+        });
+        const std::size_t owner = found != request.shards.end() ? found - request.shards.begin() : 0;
         needs.hidden_tail_bytes = tail.all;
         if (request.devices[owner].kind != DeviceKind::Cpu) needs.locked_tail_bytes = tail.of_nodes;
     }
+    needs.head_pass_bytes = request.needs.head_pass_bytes;
     needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     return needs;
 }
@@ -155,7 +158,8 @@ PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRe
 std::optional<SplitPlan> fitting_plan(const PlacedModel& placed, EnginePlanRequest& plan_request) {
     do {
         try {
-            return SplitPlan(split_plan_request(placement_request(placed, plan_request)));
+            SplitPlan plan(split_plan_request(placement_request(placed, plan_request)));
+            if (!plan_request.all_resident || !plan.streams()) return plan;
         } catch (const OutOfBudget&) {  // tried again with a smaller self-check, which may fit
         }
     } while (shrink_check(plan_request.needs));

@@ -62,18 +62,18 @@ struct HostNeeds {
     std::size_t device_bytes = 0;             // bytes of CPU devices, which are in host memory
     std::size_t checkpoint_bytes = 0;         // most bytes for checkpoints of recurrent layers
     std::size_t locked_checkpoint_bytes = 0;  // of those, bytes of GPUs, which are pinned
-    std::size_t hidden_tail_bytes = 0;        // hidden states that are kept for the MTP head
+    std::size_t hidden_tail_bytes = 0;        // hidden states of the model that are kept for the MTP head
     std::size_t locked_tail_bytes = 0;        // of those, bytes that a GPU writes, which are pinned
+    std::size_t head_pass_bytes = 0;          // what the MTP head's passes exchange with its GPU; all of it pinned
     std::size_t kept_bytes = 0;               // most bytes for the KV of a server's earlier texts; not part of the plan
-    /// Bytes that must be pinned, within --host-memory: without checkpoints, which are left out if the system refuses,
-    /// and without what is kept for the MTP head.
-    [[nodiscard]] std::size_t needed_locked_bytes() const { return pinned_bytes + hidden_bytes; }
-    [[nodiscard]] std::size_t locked_bytes() const {
-        return needed_locked_bytes() + locked_checkpoint_bytes + locked_tail_bytes;
-    }
+    /// Bytes that are pinned for the MTP head.
+    [[nodiscard]] std::size_t head_locked_bytes() const { return locked_tail_bytes + head_pass_bytes; }
+    /// Bytes that must be pinned, within --host-memory: without checkpoints, which are left out if the system refuses.
+    [[nodiscard]] std::size_t needed_locked_bytes() const { return pinned_bytes + hidden_bytes + head_locked_bytes(); }
+    [[nodiscard]] std::size_t locked_bytes() const { return needed_locked_bytes() + locked_checkpoint_bytes; }
     [[nodiscard]] std::size_t total_bytes() const {
-        return needed_locked_bytes() + embedding_bytes + device_bytes + checkpoint_bytes + hidden_tail_bytes +
-               kept_bytes;
+        return needed_locked_bytes() + embedding_bytes + device_bytes + checkpoint_bytes +
+               (hidden_tail_bytes - locked_tail_bytes) + kept_bytes;
     }
 };
 
@@ -88,6 +88,7 @@ struct EnginePlanRequest {
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
+    bool all_resident = false;                    // whether a plan in which something streams counts as none
 };
 /// Returns the request for a plan over the devices of `placed`, which must outlive the result.
 [[nodiscard]] PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request);

@@ -20,10 +20,10 @@ namespace slipstream::tools {
 
 namespace {
 
-// Makes the passes of the self-check smaller until they fit on the device. If they do not fit at all, loading reports
-// it.
-void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks& callbacks) {
-    EnginePlanRequest request{.needs = needs, .ring_bytes = placed.offload().ring};
+// Makes the passes of the self-check smaller until they fit on the device; `all_resident`: beside all of the model. If
+// they do not fit at all, loading reports it.
+void fit_check(const PlacedModel& placed, RunNeeds& needs, bool all_resident, const EngineCallbacks& callbacks) {
+    EnginePlanRequest request{.needs = needs, .ring_bytes = placed.offload().ring, .all_resident = all_resident};
     if (fitting_plan(placed, request) && request.needs.check_tokens < needs.check_tokens)
         callbacks.note(fmt::format("the self-check computes {} of a prompt at a time: more do not fit beside the model",
                                    counted(request.needs.check_tokens, "token")));
@@ -95,7 +95,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     parts_->limits = {drafting.budget(), std::move(end_tokens)};
     RunNeeds needs = drafting.needs(0, options.check);
     if (!model) {
-        if (options.check == CheckPasses::Yes) fit_check(placed, needs, callbacks);
+        if (options.check == CheckPasses::Yes) fit_check(placed, needs, drafting.shares_lm_head(), callbacks);
         try {
             model.emplace(std::move(placed), needs, callbacks);
         } catch (const OutOfBudget& error) {

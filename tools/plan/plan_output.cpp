@@ -195,7 +195,10 @@ void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& 
         text += fmt::format(", up to {} of it for checkpoints of recurrent layers",
                             size_text(report.host.checkpoint_bytes));
     if (report.host.hidden_tail_bytes > 0)
-        text += fmt::format(", {} of it for the MTP head", size_text(report.host.hidden_tail_bytes));
+        text += fmt::format(", {} of it for hidden states that the MTP head reads",
+                            size_text(report.host.hidden_tail_bytes));
+    if (report.host.head_pass_bytes > 0)
+        text += fmt::format(", {} of it for passes of the MTP head", size_text(report.host.head_pass_bytes));
     if (report.host.kept_bytes > 0)
         text += fmt::format(", {} of it for earlier texts (--kept-memory)", size_text(report.host.kept_bytes));
     if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
@@ -468,6 +471,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
                             .unsigned_integer("pinned_bytes", report.host.locked_bytes())
                             .unsigned_integer("checkpoint_bytes", report.host.checkpoint_bytes)
                             .unsigned_integer("hidden_tail_bytes", report.host.hidden_tail_bytes)
+                            .unsigned_integer("head_pass_bytes", report.host.head_pass_bytes)
                             .unsigned_integer("kept_bytes", report.host.kept_bytes)
                             .unsigned_integer("bytes", report.host.total_bytes()))
         .objects("would_help", changes)

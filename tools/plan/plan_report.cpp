@@ -31,6 +31,7 @@ RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::
     if (request.run) {
         needs.view = request.run->view;
         needs.hidden_rows = request.run->hidden_rows;
+        needs.head_pass_bytes = request.run->head_pass_bytes;
     }
     if (!needs.view && request.assumed) needs.view = request.assumed->view(request.run ? request.run->budget : nodes);
     return needs;
@@ -135,7 +136,7 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
     const std::string context = counted(context_tokens, "token");
     if (hardware.host_budget_bytes > 0 && needs.needed_locked_bytes() > hardware.host_budget_bytes)
         throw OutOfBudget(fmt::format(
-            "{} with a context of {} streams out of {} of host memory, of which {} may be used; raise --host-memory or "
+            "{} with a context of {} takes {} of pinned host memory, of which {} may be used; raise --host-memory or "
             "--device-memory, or ask for a shorter --ctx",
             request.model.name, context, size_text(needs.needed_locked_bytes()),
             size_text(hardware.host_budget_bytes)));

@@ -35,6 +35,7 @@ struct PlannedRun {
     std::vector<TakenMemory> taken{};  // [devices], memory that a draft model and the workspace of ops take
     std::optional<ViewNeeds> view{};
     std::int64_t hidden_rows = 0;       // as RunnerNeeds::hidden_rows
+    std::size_t head_pass_bytes = 0;    // as RunNeeds::head_pass_bytes
     std::vector<std::int64_t> parts{};  // [devices] layers or kv heads of each; empty: one device
 };
 

@@ -72,7 +72,10 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
     const Drafting drafting(std::span(&asked, 1), placed, nullptr, {}, callbacks);
     const RunNeeds needs = drafting.needs(0);
-    PlannedRun run{.budget = drafting.budget(), .view = needs.view, .hidden_rows = needs.hidden_rows};
+    PlannedRun run{.budget = drafting.budget(),
+                   .view = needs.view,
+                   .hidden_rows = needs.hidden_rows,
+                   .head_pass_bytes = needs.head_pass_bytes};
     for (std::size_t i = 0; i < placed.devices().size(); ++i)
         run.taken.push_back(taken_beside(placed, i, needs.forward));
     if (several) run.parts = parts_of(placed.split(), placed.shards());

@@ -118,7 +118,7 @@ TEST_F(MtpProgram, APlanTellsTheMemoryOfTheHead) {
     EXPECT_EQ(plain["device_memory"][0]["draft"], 0);
     EXPECT_GT(drafted["device_memory"][0]["draft"], 0);
     const ProgramResult text = run("plan", {"--draft", "mtp", "--device-memory", "160M", "--ctx", "512"});
-    EXPECT_THAT(text.out, HasSubstr("of it for the MTP head"));
+    EXPECT_THAT(text.out, HasSubstr("of it for hidden states that the MTP head reads"));
 }
 
 TEST_F(MtpProgram, AChatThatGoesBackHasTheAnswersOfPlainDecoding) {

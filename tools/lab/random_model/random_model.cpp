@@ -59,7 +59,8 @@ Request read_request(const Settings& settings) {
     request.options.quantisation = *quantisation;
     request.options.has_head = settings.flag("mtp-head");
     if (request.options.has_head && !gguf_family(*config).has_head)
-        throw UsageError(fmt::format("--mtp-head: models like {} have no MTP head that is served", shape));
+        throw UsageError(fmt::format(
+            "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; {} has none", shape));
     if (const auto context_tokens = settings.integer("context", {1, 1 << 24}))
         request.options.config.context_tokens = *context_tokens;
     return request;
@@ -95,7 +96,7 @@ CommandSpec random_model_command() {
                         {"output", "-o,--output", "F", "The file to write", OptionRole::OutputFile},
                         {"seed", "-s,--seed", "N", "The same seed gives the same file"},
                         {"threads", "-t,--threads", "N", "CPU threads [physical cores]"},
-                        {"mtp-head", "--mtp-head", "", "Add an MTP head, which --draft mtp asks"},
+                        {"mtp-head", "--mtp-head", "", "Add an MTP head (multi-token prediction), for --draft mtp"},
                         {"layers", "--layers", "N", "Only the first N layers [all]"},
                         {"context", "--context", "N", "Context length that the file names [the shape's]"}},
             .run = run_random_model};
