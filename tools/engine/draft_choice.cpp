@@ -61,8 +61,9 @@ constexpr std::int64_t kViewBuiltOnce = 1024;  // rows that a view which is neve
 
 // Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
 // Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
-//   6 and 25 %    512 positions each (runtime/NOTES.md, "KV views"; runtime/measured/views_q4_qwen.json). Pages of 6 %
-//                 had 0.888; they are planned as rows, since the difference is within the standard error of 0.014.
+//   6 and 25 %    512 positions each (runtime/NOTES.md, "KV views"; runtime/measured/views_q4_qwen.json), pages by a
+//                 build that shared them among heads and had 75 % recent tokens. Pages of 6 % had 0.888; they are
+//                 planned as rows, since the difference is within the standard error of 0.014.
 //   50 and 100 %  Pages by an offline experiment with 512 positions each, not by a run of this program; it had 0.953
 //   for
 //                 25 %. Rows of all tokens are the KV itself.
@@ -276,7 +277,7 @@ ViewOptions planned_view(const DraftSettings& draft, std::int64_t context_tokens
     }
     view.budget_tokens = round_up(std::min(view.budget_tokens, context_tokens), kGroupTokens);
     view.type = view.budget_tokens < kLeastPagedView ? ViewType::Rows : type;
-    view.recent_tokens = view.budget_tokens * kRecentPercent / 100;
+    view.recent_tokens = view.budget_tokens * recent_percent(view.type) / 100;
     view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
     return view;
 }
@@ -321,7 +322,8 @@ void report_view(const DraftSettings& draft, const ViewOptions& view, const Plac
     const bool is_raised = asked > 0 && view.budget_tokens >= asked + kGroupTokens;  // beyond whole groups
     if (draft.view_type == ViewType::Q4 && (view.type != ViewType::Q4 || is_raised))
         callbacks.note(fmt::format("the view of the KV keeps {}, {}: one of type q4 has at least {}",
-                                   counted(view.budget_tokens, "token"), view_type_text(view.type, target.kv_dtype()), kLeastPagedView));
+                                   counted(view.budget_tokens, "token"), view_type_text(view.type, target.kv_dtype()),
+                                   kLeastPagedView));
     if (asked > view.budget_tokens)
         callbacks.detail(
             fmt::format("kv-budget = {} (of the {} asked for: the context has no more)", view.budget_tokens, asked));
@@ -383,10 +385,11 @@ WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t le
     if (seconds_per_model_draft_token > 0.0)
         by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_per_model_draft_token));
     const bool pays = by_view > kViewGain * by_others;
-    callbacks.detail(fmt::format(
-        "draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
-        "tokens, {}, {:.4g} without",
-        pays ? "takes" : "leaves out", by_view, best.view.budget_tokens, view_type_text(best.view.type, target.kv_dtype()), by_others));
+    callbacks.detail(
+        fmt::format("draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
+                    "tokens, {}, {:.4g} without",
+                    pays ? "takes" : "leaves out", by_view, best.view.budget_tokens,
+                    view_type_text(best.view.type, target.kv_dtype()), by_others));
     return pays ? best : WeighedView{};
 }
 
