@@ -91,7 +91,7 @@ LayerPages KvView::pages(std::int64_t layer) const {
     if (!has_pages()) return {};
     return {.pages = pages_.data(),
             .ranges = reinterpret_cast<const PageRange*>(device_ranges_.data()) + first_head_[layer],
-            .most_slots = kMostShare * page_slots_[layer],
+            .most_slots = page_slots_[layer],
             .n_bytes = read_bytes_[layer]};
 }
 

@@ -26,15 +26,11 @@
 
 namespace slipstream {
 
-/// How many times ViewRoom::page_slots a head may have if pages are shared by mass (view_builder.h).
-inline constexpr std::int64_t kMostShare = 4;
-
 /// Sizes of a view, in tokens.
 struct ViewRoom {
     std::int64_t n_slots = 0;    // most committed slots, one for each kept token
     std::int64_t max_nodes = 1;  // most nodes after the committed slots
-    // [n_layers]: slots in view pages for each kv head of the layer, multiples of kPageSlots; empty: there are no
-    // pages. If heads share pages, it is the mean.
+    // [n_layers]: slots in view pages for each kv head of the layer, multiples of kPageSlots; empty: there are no pages
     std::vector<std::int64_t> page_slots{};
 };
 

@@ -1,9 +1,7 @@
 #include "runtime/view/view_builder.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -33,8 +31,6 @@ std::int64_t groups_of(std::int64_t n_tokens) {
 // Groups of a kv head for which staging has room, and those of a page.
 constexpr std::int64_t kStagingGroups = KvView::kStagingChunks * kChunkGroups;
 constexpr std::int64_t kPageGroups = kPageSlots / kGroupTokens;
-// A head has at least 1 / kLeastShare of the pages that it would have if all heads had the same number.
-constexpr std::int64_t kLeastShare = 4;
 
 }  // namespace
 
@@ -99,9 +95,9 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
     for (std::size_t layer = 0; layer < moves_.size(); ++layer)
         moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * std::min(n_kept, row_groups()));
     layer_paging_.resize(config.n_layers());
-    page_groups_.resize(static_cast<std::size_t>(first_kv_head_.back()));
+    page_groups_.resize(config.n_layers());
     if (view.has_pages()) {
-        ranges_.resize(page_groups_.size());
+        ranges_.resize(static_cast<std::size_t>(first_kv_head_.back()));
         std::int64_t n_pages = 0;
         std::int64_t most_heads = 0;
         for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
@@ -113,7 +109,6 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
         paging_.fills.reserve(n_pages);
         paging_.ready.reserve(n_pages);
         paging_.stops.reserve(n_pages);
-        shared_.reserve(page_groups_.size());
         staged_.resize(most_heads);
         flushed_.resize(most_heads);
     }
@@ -273,9 +268,9 @@ void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int6
     exec.stream.synchronize();
 }
 
-GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t head) const {
+GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
     const std::int64_t n_groups = groups_of(n_pass_);
-    const std::int64_t n_kept = std::min(n_groups, row_groups()) + page_groups_[first_kv_head_[layer] + head];
+    const std::int64_t n_kept = std::min(n_groups, row_groups()) + page_groups_[layer];
     // A layer with a sliding window sees only the last positions. They are kept in consecutive slots, so distances are
     // right.
     if (config_->window(layer) > 0) return {.n_groups = n_groups, .n_kept = n_kept, .n_first = 0, .n_last = n_kept};
@@ -289,7 +284,7 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t head) const 
             .of_next = options_.score == GroupScore::Mass ? kOfNext : 0.0F};
 }
 
-// Sets how many groups each head keeps in pages.
+// Sets how many groups the heads of each layer keep in pages.
 void ViewBuilder::budget_pages() {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_rows = std::min(n_groups, row_groups());
@@ -301,9 +296,8 @@ void ViewBuilder::budget_pages() {
             const std::int64_t first = groups_of(std::max<std::int64_t>(n_pass_ - window + 1, 0));
             n = std::min(n, std::max<std::int64_t>(n_groups - n_rows - first, 0));
         }
-        std::fill(page_groups_.begin() + first_kv_head_[layer], page_groups_.begin() + first_kv_head_[layer + 1], n);
+        page_groups_[layer] = n;
     }
-    if (view_->has_pages() && n_wanted < n_groups - n_rows) share_pages();
     // The page that is the last becomes shorter if the text has become so.
     n_full_page_groups_ = std::min(n_full_page_groups_, (n_groups - n_rows) / kPageGroups * kPageGroups);
 }
@@ -339,7 +333,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     // Full pages of a view that keeps everything stay. Those of a layer with a window have another beginning each time.
     const std::int64_t n_kept_before = config_->window(layer) > 0 ? 0 : n_full_page_groups_;
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
-        const GroupBudget budget = budget_of(layer, head);
+        const GroupBudget budget = budget_of(layer);
         const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
         const std::int64_t n_rows = std::min(budget.n_kept, row_groups());
         const std::int64_t n_first = n_rows < budget.n_kept ? std::min(budget.n_first, n_rows) : n_rows;
@@ -403,85 +397,6 @@ void ViewBuilder::plan_pages(std::int64_t layer, std::int64_t n_kept_before) {
         paging_.ready.push_back(i + 1);
     }
     part.end_fill = std::ssize(paging_.fills);
-}
-
-// Shares the pages among heads of all layers by attention mass: a head keeps the groups whose scores are above one
-// threshold, but a quarter of the mean at least. Then counts are rounded to whole pages.
-void ViewBuilder::share_pages() {
-    // Heads share what their device has, so the numbers depend on placement. Where proposals must not
-    // (distribution-exact sampling, E3), all heads keep the same number; so they do before there are scores.
-    if (options_.in_steps || options_.score != GroupScore::Mass || n_scored_ == 0) return;
-    const std::int64_t n_groups = groups_of(n_pass_);
-    const std::int64_t n_scored = std::min(n_groups, n_scored_ / kGroupTokens);
-    const std::int64_t n_first = groups_of(options_.sink_tokens);
-    const std::int64_t n_rows = std::min(n_groups, row_groups());
-    // Last groups that are kept whatever their scores, those among rows left out.
-    const std::int64_t end = std::min(n_scored, n_groups - groups_of(options_.recent_tokens));
-    const std::int64_t n_forced = n_groups - end - (n_rows - n_first);
-    shared_.clear();
-    std::int64_t n_pages = 0;
-    std::size_t page_bytes = 0;
-    for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
-        if (!scores(layer)) continue;
-        if (page_bytes == 0) page_bytes = view_->page_bytes(layer);
-        if (view_->page_bytes(layer) != page_bytes) return;  // pages of one size only can be passed on
-        for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
-            const std::int64_t n_even = view_->page_slots(layer) / kPageSlots;
-            n_pages += n_even;
-            const std::int64_t most = std::min(kMostShare * n_even, ceil_div(n_groups - n_rows, kPageGroups));
-            const std::int64_t least = std::max(ceil_div(n_even, kLeastShare), ceil_div(n_forced, kPageGroups));
-            if (least > n_even) return;  // no head has groups to give
-            shared_.push_back({.layer = layer, .head = head, .n_forced = n_forced, .least = least, .most = most});
-        }
-    }
-    // Bisection over the bits of the threshold, which are ordered as the numbers are, since masses are not negative.
-    std::uint32_t low = 0;
-    std::uint32_t high = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
-    while (low < high) {
-        const std::uint32_t middle = low + (high - low) / 2;
-        const std::int64_t n = count_above(std::bit_cast<float>(middle), n_first, end);
-        if (n > n_pages * kPageGroups) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    count_above(std::bit_cast<float>(low), n_first, end);
-    for (Share& share : shared_) {
-        share.n_pages = share.n_groups / kPageGroups;
-        n_pages -= share.n_pages;
-    }
-    // What rounding left over goes to the heads that lost most by it, then to any that can have more; ties to the
-    // first.
-    for (std::int64_t rest = kPageGroups - 1; n_pages > 0 && rest > 0; --rest)
-        for (Share& share : shared_)
-            if (n_pages > 0 && share.n_pages < share.most && share.n_groups % kPageGroups == rest)
-                ++share.n_pages, --n_pages;
-    for (Share& share : shared_) {
-        const std::int64_t more = std::min(n_pages, share.most - share.n_pages);
-        share.n_pages += more;
-        n_pages -= more;
-        page_groups_[first_kv_head_[share.layer] + share.head] =
-            std::min(share.n_pages * kPageGroups, n_groups - n_rows);
-    }
-}
-
-// Counts, for each head in shared_, the groups from `first` to `end` whose scores are above `threshold`, within the
-// head's limits. Returns the sum.
-std::int64_t ViewBuilder::count_above(float threshold, std::int64_t first, std::int64_t end) {
-    std::int64_t sum = 0;
-    for (Share& share : shared_) {
-        const std::span<const float> scored = pooled_of(share.layer, share.head);
-        std::int64_t n = share.n_forced;
-        float before = 0.0F;
-        for (std::int64_t group = first; group < end; ++group) {
-            n += std::max(scored[group], before) > threshold ? 1 : 0;
-            before = kOfNext * scored[group];
-        }
-        share.n_groups = std::clamp(n, share.least * kPageGroups, share.most * kPageGroups);
-        sum += share.n_groups;
-    }
-    return sum;
 }
 
 // Copies the groups of moves_[layer] that are in the segment to the view.

@@ -54,9 +54,11 @@ inline constexpr std::int64_t kRecentRows = 128;
 /// Fewest tokens of a view with pages: 16 sinks, the rows, and a page for each head.
 inline constexpr std::int64_t kLeastPagedView = 16 + kRecentRows + kPageSlots;
 
-/// Percentage of a view's tokens that are the most recent ones, in a view that the engine plans (runtime/NOTES.md has
-/// the sweep).
-inline constexpr std::int64_t kRecentPercent = 75;
+/// Returns the percentage of a view's tokens that are the most recent ones, in a view that the engine plans
+/// (runtime/NOTES.md has the sweeps).
+[[nodiscard]] constexpr std::int64_t recent_percent(ViewType type) {
+    return type == ViewType::Q4 ? 25 : 75;
+}
 
 /// How a view is built.
 struct ViewOptions {
@@ -183,10 +185,8 @@ private:
         return options_.type == ViewType::Q4 && options_.budget_tokens >= cache_->context_tokens();
     }
     // Groups to keep of the sequence before the running pass.
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t head) const;
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
     void budget_pages();
-    void share_pages();
-    std::int64_t count_above(float threshold, std::int64_t first, std::int64_t end);
     void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
@@ -221,21 +221,10 @@ private:
     std::vector<std::vector<GroupMove>> moves_;
     Paging paging_;
     std::vector<LayerPaging> layer_paging_;  // [n_layers]
-    std::vector<std::int64_t> page_groups_;  // [kv heads of all layers]: groups that the build keeps in pages
+    std::vector<std::int64_t> page_groups_;  // [n_layers]: groups of a head that the build keeps in pages
     // If the view keeps everything: first groups of pages, of each head, that are in full pages and valid, so that a
     // build only appends.
     std::int64_t n_full_page_groups_ = 0;
-    // A head among those that share pages, and what it gets.
-    struct Share {
-        std::int64_t layer = 0;
-        std::int64_t head = 0;
-        std::int64_t n_forced = 0;  // groups that it keeps in pages whatever their scores
-        std::int64_t least = 0;     // pages
-        std::int64_t most = 0;      // pages
-        std::int64_t n_groups = 0;
-        std::int64_t n_pages = 0;
-    };
-    std::vector<Share> shared_;          // scratch of share_pages()
     std::vector<PageRange> ranges_;      // [kv heads of all layers]: the pages that are being filled
     std::vector<std::int64_t> staged_;   // scratch of plan_pages(): groups of each head so far
     std::vector<std::int64_t> flushed_;  // scratch of plan_pages(): how many of them are in pages

@@ -27,13 +27,6 @@ const ViewOptions kSmall{.budget_tokens = 96, .recent_tokens = 32, .rebuild_toke
 
 const ViewOptions kPaged{
     .type = ViewType::Q4, .budget_tokens = 256, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
-// Heads share pages of one device, so what a view keeps depends on the split, unless it is built in steps.
-const ViewOptions kPagedInSteps{.type = ViewType::Q4,
-                                .budget_tokens = 256,
-                                .recent_tokens = 32,
-                                .rebuild_tokens = 24,
-                                .in_steps = true,
-                                .growth_tokens = 64};
 
 class SplitView : public testing::Test {
 protected:
@@ -144,8 +137,8 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
         for (const auto& [view, streams] : {std::pair{&kSmall, KvStreams::Nowhere},
                                             {&kSmall, KvStreams::Everywhere},
-                                            {&kPagedInSteps, KvStreams::Nowhere},
-                                            {&kPagedInSteps, KvStreams::Everywhere}}) {
+                                            {&kPaged, KvStreams::Nowhere},
+                                            {&kPaged, KvStreams::Everywhere}}) {
             view_ = *view;
             const Told one = on_one_device(streams, sampling);
             EXPECT_GT(one.accepted, 20);

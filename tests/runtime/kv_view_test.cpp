@@ -516,45 +516,6 @@ TEST_P(PagedView, APassThatShowsNoKvLeavesNoView) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PagedView, testing::Range(0, 4));
 
-// Heads share pages by attention mass once there are scores: none has less than a quarter of the mean, and together
-// they have what all would have with equal numbers.
-TEST(KvView, HeadsSharePagesByMass) {
-    const auto files = make_tiny_model({.n_layers = 3, .n_q_heads = 6, .n_kv_heads = 3});
-    for (const bool in_steps : {false, true})
-        for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
-            Viewed viewed(*files,
-                          {.type = ViewType::Q4,
-                           .budget_tokens = 64 + 16 + 512,
-                           .recent_tokens = 64,
-                           .rebuild_tokens = 16,
-                           .in_steps = in_steps,
-                           .growth_tokens = 60},
-                          resident);
-            viewed.feed(1700);
-            viewed.run_until_built();
-            for (int i = 0; i < 14; ++i) viewed.run(8, 4);
-            ASSERT_GT(viewed.view.n_text(), 0);
-            ASSERT_GT(viewed.builder.n_built(), 2);
-            std::int64_t sum = 0;
-            std::int64_t least = 512;
-            std::int64_t most = 0;
-            for (std::int64_t layer = 0; layer < 3; ++layer)
-                for (std::int64_t head = 0; head < 3; ++head) {
-                    const std::int64_t n = viewed.builder.pages_of(layer, head).n_slots;
-                    sum += n;
-                    least = std::min(least, n);
-                    most = std::max(most, n);
-                }
-            EXPECT_EQ(sum, 9 * 512);
-            EXPECT_GE(least, 512 / 4);
-            EXPECT_EQ(most > least, !in_steps);
-            for (std::int64_t layer = 0; layer < 3; ++layer) {
-                ViewSlots slots(viewed, layer);
-                EXPECT_EQ(slots.problem(), "");
-            }
-        }
-}
-
 TEST(KvView, InStepsItIsBuiltByTheSamePassWhereverKvLies) {
     const auto files = make_tiny_model({.n_layers = 3});
     for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {

@@ -168,10 +168,9 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
         link_ = link;
         const ViewOptions view = choose(44 * kMiB).options.view;
         for (const char* size :
-             {"512 tokens, f16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
+             {"512 tokens, bf16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
             EXPECT_THAT(details_, HasSubstr(fmt::format("a view of {}", size)));
         sizes.push_back(view.budget_tokens);
-        fmt::print("{} {} {}\n", link, view.budget_tokens, details_);
     }
     EXPECT_LT(sizes[0], sizes[1]);
     const ViewOptions free = choose(44 * kMiB).options.view;
@@ -192,7 +191,7 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
         const ViewOptions drawn = choose(bytes).options.view;
         EXPECT_EQ(drawn.type, ViewType::Q4);
         EXPECT_EQ(drawn.budget_tokens, 2048);
-        EXPECT_EQ(drawn.recent_tokens, 1536);
+        EXPECT_EQ(drawn.recent_tokens, 512);
     }
     context_tokens_ = 128;  // no page would fit in
     EXPECT_EQ(choose(400 * kMiB).options.view.type, ViewType::Rows);
@@ -255,7 +254,7 @@ TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
     draft_.view_percent = 0;
     context_tokens_ = 128;
     EXPECT_EQ(choose(Budget::kUnlimited).options.view.type, ViewType::Rows);
-    EXPECT_EQ(said_, "the view of the KV keeps 128 tokens, f16: one of type q4 has at least 208\n");
+    EXPECT_EQ(said_, "the view of the KV keeps 128 tokens, bf16: one of type q4 has at least 208\n");
     // By auto a size is never raised.
     draft_.view_type = {};
     context_tokens_ = 8192;

@@ -65,8 +65,9 @@ constexpr std::int64_t kViewBuiltOnce = 1024;  // rows that a view which is neve
 
 // Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
 // Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
-//   6 and 25 %    512 positions each (runtime/NOTES.md, "KV views"; runtime/measured/views_q4_qwen.json). Pages of 6 %
-//                 had 0.888; they are planned as rows, since the difference is within the standard error of 0.014.
+//   6 and 25 %    512 positions each (runtime/NOTES.md, "KV views"; runtime/measured/views_q4_qwen.json), pages by a
+//                 build that shared them among heads and had 75 % recent tokens. Pages of 6 % had 0.888; they are
+//                 planned as rows, since the difference is within the standard error of 0.014.
 //   50 and 100 %  Pages by an offline experiment with 512 positions each, not by a run of this program; it had 0.953
 //   for
 //                 25 %. Rows of all tokens are the KV itself.
@@ -336,7 +337,7 @@ ViewOptions planned_view(const DraftSettings& draft, std::int64_t context_tokens
     }
     view.budget_tokens = round_up(std::min(view.budget_tokens, context_tokens), kGroupTokens);
     view.type = view.budget_tokens < kLeastPagedView ? ViewType::Rows : type;
-    view.recent_tokens = view.budget_tokens * kRecentPercent / 100;
+    view.recent_tokens = view.budget_tokens * recent_percent(view.type) / 100;
     view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
     return view;
 }

@@ -205,9 +205,9 @@ std::vector<OptionSpec> plan_options() {
     for (const OptionSpec& option : device_options()) options.push_back(option);
     for (const OptionSpec& option : offload_option_specs()) options.push_back(option);
     options.push_back(kept_memory_option("Plan for 'serve' with this option: host memory for the KV of earlier texts"));
-    options.push_back(
-        {"assume", "--assume", "LIST",
-         "Assumed values, to predict tokens per second: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"});
+    options.push_back({"assume", "--assume", "LIST",
+                       "Assumed values, to predict tokens per second: "
+                       "acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS (--view-type)"});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
                        "Tokens that a pass commits, for which tokens per second are predicted [1,2,4,8,...]"});

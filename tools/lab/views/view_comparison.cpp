@@ -62,7 +62,9 @@ std::vector<PlannedView> planned_views(const ViewsRequest& request, std::int64_t
         for (const std::int64_t budget : view_budgets(request, depth)) {
             std::vector<RecentTokens> recents{{.tokens = type == ViewType::Q4 ? kRecentRows : 0}};
             if (view == ComparedView::Oracle) recents = {{.tokens = kOracleRecent}};
-            if (is_chosen_by_rows(view)) recents = request.recents;
+            if (is_chosen_by_rows(view))
+                recents = request.recents.empty() ? std::vector{RecentTokens{.percent = recent_percent(type)}}
+                                                  : request.recents;
             // The last group may not be full, and pages hold full ones only.
             if (type == ViewType::Q4)
                 for (RecentTokens& recent : recents) recent = {.tokens = std::max(recent.of(budget), kGroupTokens)};

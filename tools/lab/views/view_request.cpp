@@ -124,7 +124,8 @@ std::vector<OptionSpec> view_option_specs() {
             {"file", "-f,--file", "F", "File with the text", OptionRole::InputFile},
             {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
             {"view-types", "--view-types", "LIST", "Types of the views: f16, q4 [f16]"},
-            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
+            {"view-recent", "--view-recent", "LIST",
+             "Last tokens that they keep anyway; 50%: of the budget [75%, of q4 25%]"},
             {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
             {"view-half-life", "--view-half-life", "N",
              "Tokens after which the weight of a query's scores is halved; 0: only the last pass counts [256]"},
@@ -154,7 +155,6 @@ ViewsRequest views_request(const Settings& settings) {
     if (const Setting* budgets = settings.find("view-budgets"))
         request.budgets = read_list<std::int64_t>(
             *budgets, fmt::format("numbers of tokens from {} to {}", kGroupTokens, kMostTokens), read_budget);
-    request.recents = {{.percent = kRecentPercent}};
     request.types = {ViewType::Rows};
     if (const Setting* types = settings.find("view-types"))
         request.types = read_list<ViewType>(*types, "f16 or q4", read_type);

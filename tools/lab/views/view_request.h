@@ -51,7 +51,8 @@ struct ViewsRequest {
     std::vector<ViewType> types;  // each makes a view of its own
     // Of each view, in tokens; empty: 3, 6 and 12 % of the context depth (view_budgets()).
     std::vector<std::int64_t> budgets;
-    std::vector<RecentTokens> recents;  // for the views mass, mean and heavy; each makes a view of its own
+    // For the views mass, mean and heavy; each makes a view of its own. Empty: recent_percent() of the type.
+    std::vector<RecentTokens> recents;
     std::int64_t sink_tokens = 0;
     std::int64_t rebuild_tokens = 0;       // tokens between rebuilds; 0: built once
     double half_life_tokens = 0.0;         // for the views mass and mean: a query's weight halves after so many tokens
