@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "runtime/view/view_builder.h"
 #include "tools/engine/engine.h"
@@ -20,9 +19,6 @@ namespace slipstream::tools {
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
                                          const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
                                          const std::optional<ViewOptions>& shared_view = std::nullopt);
-
-/// Returns the type of a view as messages write it: the type of its rows, or q4.
-[[nodiscard]] std::string_view view_type_text(ViewType type, DType kv_dtype);
 
 /// Returns the acceptance that planning assumes for a token which is drafted over a view and whose parent is accepted.
 [[nodiscard]] double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens);
