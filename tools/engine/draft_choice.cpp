@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -373,6 +374,11 @@ std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t 
     return views;
 }
 
+// Returns the type of a view as messages write it: the type of its rows, or q4.
+std::string_view view_type_text(ViewType type, DType kv_dtype) {
+    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
+}
+
 // Says which view there is if it is not what --view-type and --kv-budget ask for.
 void report_view(const DraftSettings& draft, const ViewOptions& view, const PlacedModel& target,
                  const EngineCallbacks& callbacks) {
@@ -561,10 +567,6 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
 }
 
 }  // namespace
-
-std::string_view view_type_text(ViewType type, DType kv_dtype) {
-    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
-}
 
 double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens) {
     const double share = static_cast<double>(view_tokens) / static_cast<double>(context_tokens);

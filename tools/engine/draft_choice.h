@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "runtime/model/proposing_head.h"
 #include "runtime/view/view_builder.h"
@@ -23,9 +22,6 @@ namespace slipstream::tools {
                                          const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
                                          ProposingHead::LmHead lm_head = ProposingHead::LmHead::OfTarget,
                                          const std::optional<ViewOptions>& shared_view = std::nullopt);
-
-/// Returns the type of a view as messages write it: the type of its rows, or q4.
-[[nodiscard]] std::string_view view_type_text(ViewType type, DType kv_dtype);
 
 /// Returns the acceptance that planning assumes for a token which is drafted over a view and whose parent is accepted.
 [[nodiscard]] double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens);

@@ -16,7 +16,6 @@
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
 #include "tools/base/kv_type_option.h"
-#include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/labelled_lines.h"
@@ -217,6 +216,11 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
         table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
                    number_text(rate.tokens_per_second)});
     return table.text();
+}
+
+// Returns the type of a view as messages write it: the type of its rows, or q4.
+std::string_view view_type_text(ViewType type, DType kv_dtype) {
+    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
 }
 
 // Appends the prediction for the assumed drafter; with PlanDetail::Formulas also its formulas.
