@@ -214,9 +214,9 @@ TEST(Plan, DeviceMemoryByPurpose) {
         in_all += used_of(row);
     }
     EXPECT_EQ(in_all, split["plan"]["device_bytes"]);
-    const std::vector<std::string> view{"-t",          "1",    "--devices", "cpu",
-                                        "--ctx",       "2048", "--draft",   "retrieval,model",
-                                        "--kv-budget", "512",  "--budget",  "8"};
+    const std::vector<std::string> view{"-t",       "1",       "--devices",       "cpu",         "--ctx",
+                                        "2048",     "--draft", "retrieval,model", "--kv-budget", "512",
+                                        "--budget", "8",       "--view-type",     "q4"};
     std::vector<std::string> limited = view;
     limited.insert(limited.end(), {"--device-memory", "60M"});
     const nlohmann::json with_view = planned(limited);
