@@ -47,11 +47,11 @@ public:
     /// options.rounding. With LmHead::OfTarget, use_lm_head_of() must be called before the first pass. What the
     /// arguments refer to must outlive this object. Throws as Model does.
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, LmHead lm_head);
-    /// Returns whether `target`, a loaded model of the same files, has the whole LM head resident on the head's device.
+    /// Returns whether all of the LM head of `target`, loaded from the same files, is resident on the head's device.
     [[nodiscard]] bool can_use_lm_head_of(const Model& target) const;
     /// Returns whether there is an LM head; if not, use_lm_head_of() must be called before the first pass.
     [[nodiscard]] bool has_lm_head() const { return lm_head_ != nullptr; }
-    /// Uses that LM head (CHECKed to be one that can be used). `target` must outlive this object.
+    /// Uses the LM head of `target` (CHECKs can_use_lm_head_of()). `target` must outlive this object.
     void use_lm_head_of(const Model& target);
     /// Throws Unsupported, with a line for the user, if devices of this kind have no kernels for a matrix of the head.
     static void check_kernels(const HeadSource& source, DeviceKind kind);

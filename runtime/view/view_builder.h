@@ -43,7 +43,7 @@ enum class ViewType : std::uint8_t {
     Q4,    // sinks and the last tokens as such rows, the others in view pages of 4 bits
 };
 
-/// Returns "f16", which stands for the KV type of the cache whatever that is, or "q4", as --view-type does.
+/// Returns the name that --view-type has for the type: "f16" for rows of any KV type, or "q4".
 [[nodiscard]] constexpr std::string_view view_type_name(ViewType type) {
     return type == ViewType::Q4 ? "q4" : "f16";
 }

@@ -265,8 +265,8 @@ TEST(HeadPassOnCard, TakesTheMemoryThatItAnnounces) {
     }
 }
 
-// A pass of the head that throws leaves copies behind, which are done before their host memory is freed: the emulation
-// CHECKs that.
+// After a pass of the head that throws, copies may still run. Their host memory must not be freed before they end: the
+// emulated driver CHECKs that.
 TEST(HeadPassOnCard, AFailedPassIsWaitedFor) {
     const auto files = hybrid();
     const TinyHead source(*files);

@@ -24,7 +24,7 @@ protected:
             for (std::int64_t i = 0; i < kPageSlots * shape_.head_dim; ++i) rows->push_back(normal(random));
         for (std::int64_t i = 0; i < kTokens * kHeads * shape_.head_dim; ++i) q_.push_back(normal(random));
     }
-    // Six pages of the same rows; the last of each head has 50 slots.
+    // Returns six pages made from the same 64 rows. Pages 0 and 5, each the last of its head, have 50 slots.
     [[nodiscard]] std::vector<std::byte> pages() const {
         std::vector<std::byte> pages(kPages * view_page_bytes(shape_.head_dim), std::byte{0xff});
         std::vector<cuda::PagePlace> fills;

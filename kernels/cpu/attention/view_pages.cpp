@@ -96,7 +96,7 @@ private:
 
 void fold_pages(ExecRef exec, const PagesAttentionArgs& args, ReducePage reduce) {
     auto& device = static_cast<CpuDevice&>(exec.device);
-    // What a pass over rows of the same shape takes is enough, so a pass with pages allocates nothing more.
+    // attention() over rows of this shape reserves as much, so a pass that also reads pages allocates nothing more.
     device.reserve_scratch(attention_scratch(args.shape, args.n_q_heads, device.pool().n_threads()));
     const auto make_unit = [&](std::byte* tiles, std::int64_t head, std::int64_t first_token, std::int64_t n_tokens) {
         return PagesUnit(args, reduce, tiles, head, first_token, n_tokens);

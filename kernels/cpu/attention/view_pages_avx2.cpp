@@ -214,7 +214,7 @@ template <DType kType, bool kKeys>
     }
     return _mm256_max_ps(_mm256_min_ps(x, _mm256_set1_ps(kPageMost)), _mm256_set1_ps(-kPageMost));
 }
-// Of the `n` last dimensions of a value row, fewer than 8; dimension d again behind them.
+// Loads the last `n` dimensions of a value row, from d on; n < 8. The other lanes repeat dimension d.
 template <DType kType>
 SLIPSTREAM_AVX2 __m256 load_last(const PageRows& rows, std::int64_t slot, std::int64_t d, std::int64_t n) {
     constexpr auto kBytes = static_cast<std::size_t>(kKvElementBytes<kType>);
