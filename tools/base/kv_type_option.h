@@ -1,4 +1,4 @@
-// Types of KV caches as --kv-type spells them.
+// Types of KV caches and of views of them, as --kv-type and --view-type spell them.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/dtype.h"
+#include "runtime/view/view_builder.h"
 
 namespace slipstream::tools {
 
@@ -19,6 +20,10 @@ inline constexpr std::array<std::pair<std::string_view, DType>, 4> kKvTypeOption
     for (const auto& [option, of] : kKvTypeOptions)
         if (of == type) return option;
     return "unknown";
+}
+/// Returns the type of a view as messages write it: that of its rows, `kv_dtype`, or q4.
+[[nodiscard]] constexpr std::string_view view_type_text(ViewType type, DType kv_dtype) {
+    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
 }
 /// Returns the type that `option` asks for; nothing if it is no such value.
 [[nodiscard]] constexpr std::optional<DType> kv_type_of(std::string_view option) {

@@ -372,11 +372,6 @@ std::vector<ViewOptions> planned_views(const DraftSettings& draft, std::int64_t 
     return views;
 }
 
-// Returns the type of a view as messages write it: the type of its rows, or q4.
-std::string_view view_type_text(ViewType type, DType kv_dtype) {
-    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
-}
-
 // Says which view there is if it is not what --view-type and --kv-budget ask for.
 void report_view(const DraftSettings& draft, const ViewOptions& view, const PlacedModel& target,
                  const EngineCallbacks& callbacks) {

@@ -218,11 +218,6 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
     return table.text();
 }
 
-// Returns the type of a view as messages write it: the type of its rows, or q4.
-std::string_view view_type_text(ViewType type, DType kv_dtype) {
-    return type == ViewType::Rows ? kv_type_option(kv_dtype) : view_type_name(type);
-}
-
 // Appends the prediction for the assumed drafter; with PlanDetail::Formulas also its formulas.
 void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
     if (!report.assumed) return;
