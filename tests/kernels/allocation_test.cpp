@@ -1,8 +1,5 @@
 // Steady state of a device allocates nothing: copies, events and parts of attention, once they have run. Every operator
 // new of this program is counted, in all threads; device memory shows in the budget.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,39 +9,7 @@
 #include "kernels/cuda/host/graph_arrays.h"
 #include "kernels/workspace.h"
 #include "tests/kernels/attention_cases.h"
-
-namespace {
-
-std::atomic<std::int64_t> n_allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-    n_allocations.fetch_add(1, std::memory_order_relaxed);
-    void* memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
-    if (memory == nullptr) throw std::bad_alloc();
-    return memory;
-}
-
-}  // namespace
-
-// The array and nothrow forms of the library call these.
-void* operator new(std::size_t bytes) {
-    return counted(bytes, alignof(std::max_align_t));
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-    return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
+#include "tests/support/allocation_counter.h"
 
 namespace slipstream {
 namespace {
@@ -52,9 +17,9 @@ namespace {
 using testing_attention::Cache;
 
 TEST(KernelsAllocation, IsSeenWhereItHappens) {
-    const std::int64_t before = n_allocations;
+    const std::int64_t before = allocations().n;
     std::vector<int>(100).shrink_to_fit();
-    EXPECT_GT(n_allocations, before);
+    EXPECT_GT(allocations().n, before);
 }
 
 TEST(KernelsAllocation, CopiesAndEventsTakeNone) {
@@ -65,7 +30,7 @@ TEST(KernelsAllocation, CopiesAndEventsTakeNone) {
     const auto arrived = device.make_event();
     const auto flushed = device.make_event();
     std::vector<char> host(4096), on_device(4096);
-    const std::int64_t before = n_allocations;
+    const std::int64_t before = allocations().n;
     for (int round = 0; round < 500; ++round) {
         in->copy(on_device.data(), host.data(), host.size());
         compute->wait(*arrived, in->record(*arrived));
@@ -75,7 +40,7 @@ TEST(KernelsAllocation, CopiesAndEventsTakeNone) {
     }
     in->synchronize();
     out->synchronize();
-    EXPECT_EQ(n_allocations, before);
+    EXPECT_EQ(allocations().n, before);
 }
 
 TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
@@ -88,7 +53,7 @@ TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
         reserve_workspace(device, {.n_tokens = 1, .attention = {{shape, 4}}});
         std::vector<float> out(4 * 32), state(attention_state_floats(1, 4, 32));
         const std::size_t used = device.budget().used_bytes();
-        const std::int64_t before = n_allocations;
+        const std::int64_t before = allocations().n;
         AttentionArgs args = cache.args(0);
         args.out = matrix_view(out.data(), 1, 4 * 32);
         args.state = state.data();
@@ -98,7 +63,7 @@ TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
             args.end_chunk = chunk + 1;
             attention(cache.exec(), args);
         }
-        EXPECT_EQ(n_allocations, before);
+        EXPECT_EQ(allocations().n, before);
         EXPECT_EQ(device.budget().peak_bytes(), used);
     }
 }
@@ -136,13 +101,13 @@ TEST(KernelsAllocation, PlansAndArraysOfGraphsTakeNone) {
     for (int layer = 0; layer < 32; ++layer) static_cast<void>(arrays.add_table(chunks.data() + layer, attention));
     cuda::AttentionPlanner planner;
     for (int round = 0; round < 80; ++round) {
-        const std::int64_t before = n_allocations;
+        const std::int64_t before = allocations().n;
         grow(2600 + round, round);
         args.n_committed = 2600 + round;
         ASSERT_TRUE(arrays.refresh(block.data(), {.n_committed = args.n_committed}));
         for (int layer = 0; layer < 4; ++layer) static_cast<void>(planner.plan(args, {128}));
         if (round >= 68) {  // the planner has met as many plans as it keeps
-            EXPECT_EQ(n_allocations, before) << round;
+            EXPECT_EQ(allocations().n, before) << round;
         }
     }
     EXPECT_EQ(planner.n_made(), 80U);

@@ -1,9 +1,5 @@
 // Steady-state decoding allocates nothing, on the heap or on the device. Every operator new of this program is counted
 // while a step runs, in all threads; device memory shows in the device's budget.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
@@ -12,44 +8,11 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/rank_target.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
-
-namespace {
-
-std::atomic<std::int64_t> n_allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-    n_allocations.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t rounded = (bytes / alignment + 1) * alignment;
-    void* memory = std::aligned_alloc(alignment, rounded);
-    if (memory == nullptr) throw std::bad_alloc();
-    return memory;
-}
-
-}  // namespace
-
-// The array and nothrow forms of the library call these.
-void* operator new(std::size_t bytes) {
-    return counted(bytes, alignof(std::max_align_t));
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-    return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
 
 namespace slipstream {
 namespace {
@@ -72,11 +35,11 @@ std::vector<TokenId> prompt_of(std::int64_t n) {
 /// What a call of `work` allocated, as a message; empty where nothing.
 template <typename Work>
 std::string allocated_by(CpuDevice& device, Work&& work) {
-    const std::int64_t n_before = n_allocations.load();
+    const std::int64_t n_before = allocations().n;
     const std::size_t used_before = device.budget().used_bytes();
     const std::size_t peak_before = device.budget().peak_bytes();
     work();
-    const std::int64_t n = n_allocations.load() - n_before;
+    const std::int64_t n = allocations().n - n_before;
     if (n == 0 && device.budget().used_bytes() == used_before && device.budget().peak_bytes() == peak_before) return "";
     return fmt::format("{} heap allocations; device memory from {} (peak {}) to {} (peak {})", n, used_before,
                        peak_before, device.budget().used_bytes(), device.budget().peak_bytes());

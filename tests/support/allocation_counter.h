@@ -42,22 +42,23 @@ inline AllocationCounts allocations() {
 
 }  // namespace slipstream
 
-// The array and nothrow forms of the standard library call these operators.
-void* operator new(std::size_t bytes) {
+// The array and nothrow forms of the standard library call these operators. They are not inlined, since with sanitizers
+// gcc 12 then warns falsely of free() for what operator new returns.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
     return slipstream::allocation_counter_detail::allocate(bytes, alignof(std::max_align_t));
 }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
     return slipstream::allocation_counter_detail::allocate(bytes, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
     std::free(memory);
 }
