@@ -162,7 +162,7 @@ void grouped_matmul_scalar(ExecRef exec, std::span<const MatmulArgs> products) {
     for (std::size_t i = 0; i < products.size(); ++i) {
         const MatmulArgs& args = products[i];
         for (std::int64_t row = 0; row < args.x.shape[0]; ++row)
-            if (!all_finite(float_row(args.x, row), args.x.shape[1], 1)) throw NonFiniteRow(i, row);
+            if (!all_finite(float_row(args.x, row), args.x.shape[1])) throw NonFiniteRow(i, row);
         if (is_quantized(args.weights.dtype)) {
             matmul_code_chain(exec, args);
         } else {

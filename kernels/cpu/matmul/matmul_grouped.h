@@ -10,13 +10,16 @@
 
 namespace slipstream::cpu {
 
-/// Whether `n` floats, each `stride` floats after the last, are finite.
-[[nodiscard]] inline bool all_finite(const float* x, std::int64_t n, std::int64_t stride) {
+/// Returns 1 if `x` is infinite or NaN, else 0.
+[[nodiscard]] inline std::uint32_t is_damaged(float x) {
     constexpr std::uint32_t kExponent = 0x7f800000;
-    bool finite = true;
-    for (std::int64_t i = 0; i < n; ++i)
-        finite &= (std::bit_cast<std::uint32_t>(x[i * stride]) & kExponent) != kExponent;
-    return finite;
+    return (std::bit_cast<std::uint32_t>(x) & kExponent) == kExponent ? 1U : 0U;
+}
+/// Whether x[n] are finite.
+[[nodiscard]] inline bool all_finite(const float* x, std::int64_t n) {
+    std::uint32_t damaged = 0;
+    for (std::int64_t i = 0; i < n; ++i) damaged |= is_damaged(x[i]);
+    return damaged == 0;
 }
 
 /// Computes grouped_matmul() (kernels/experts.h) with the kernels of `form`.

@@ -171,13 +171,17 @@ private:
     /// Whether the activations of a token, of tile `tile`, are finite. Activations that have been rounded to codes are
     /// if the scales of their runs are (activations.h): only these are read.
     [[nodiscard]] bool is_finite(std::int64_t tile, std::int64_t token) const {
-        if (operand_ != Operand::Codes) return all_finite(float_row(args_.x, token), k_, 1);
+        if (operand_ != Operand::Codes) return all_finite(float_row(args_.x, token), k_);
         const std::int64_t begin = tile_begin(tile);
         const std::int64_t width = tile_begin(tile + 1) - begin;
-        const std::int64_t run_bytes = code_traits(type_).activation_run / 32 * kBlockBytesPerToken * width;
-        const std::byte* const steps = x_ + begin * token_bytes_ + BlockOffsets<1>::kD * width;
-        return all_finite(reinterpret_cast<const float*>(steps) + (token - begin),
-                          k_ / code_traits(type_).activation_run, run_bytes / static_cast<std::int64_t>(sizeof(float)));
+        const std::int64_t run = code_traits(type_).activation_run;
+        // d of the first run; that of the next one is as many floats further on as its activations take.
+        const auto* const scale =
+            reinterpret_cast<const float*>(x_ + begin * token_bytes_ + BlockOffsets<1>::kD * width) + (token - begin);
+        const std::int64_t next = run / 32 * kBlockBytesPerToken * width / static_cast<std::int64_t>(sizeof(float));
+        std::uint32_t damaged = 0;
+        for (std::int64_t i = 0; i < k_ / run; ++i) damaged |= is_damaged(scale[i * next]);
+        return damaged == 0;
     }
 
     void lay_out(std::int64_t tile, std::byte* dst) const {
