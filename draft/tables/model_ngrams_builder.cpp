@@ -108,8 +108,8 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
         try {
             if (!fill(begin, n)) return false;
         } catch (const FormatError&) {
-            // The router of a mixture fails on a token whose hidden state is not finite. Such a token gets no row, as
-            // in a model without experts, where its logits are not numbers; the others of the pass get theirs.
+            // A mixture fails on a token whose numbers are not finite at a router or in an expert. Such a token gets no
+            // row, as in a model without experts, where its logits are not numbers; the others of the pass get theirs.
             cache.forget();
             for (std::int64_t token = begin; token < begin + n; ++token) {
                 try {

@@ -10,10 +10,12 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/matmul/code_chain.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/matmul/matmul_grouped.h"
 #include "kernels/cpu/target.h"
 #include "kernels/cpu_device.h"
+#include "kernels/nonfinite_row.h"
 
 namespace slipstream::cpu {
 
@@ -157,7 +159,16 @@ void combine_experts_avx512(ExecRef exec, const CombineExpertsArgs& args) {
 }
 
 void grouped_matmul_scalar(ExecRef exec, std::span<const MatmulArgs> products) {
-    for (const MatmulArgs& args : products) matmul_scalar(exec, args);
+    for (std::size_t i = 0; i < products.size(); ++i) {
+        const MatmulArgs& args = products[i];
+        for (std::int64_t row = 0; row < args.x.shape[0]; ++row)
+            if (!all_finite(float_row(args.x, row), args.x.shape[1])) throw NonFiniteRow(i, row);
+        if (is_quantized(args.weights.dtype)) {
+            matmul_code_chain(exec, args);
+        } else {
+            matmul_scalar(exec, args);
+        }
+    }
 }
 #if defined(__x86_64__)
 void grouped_matmul_avx2(ExecRef exec, std::span<const MatmulArgs> products) {

@@ -12,9 +12,32 @@
 #include "kernels/base/error.h"
 #include "kernels/experts.h"
 #include "kernels/move_rows.h"
+#include "kernels/nonfinite_row.h"
 #include "runtime/pass/model_pass.h"
 
 namespace slipstream {
+
+namespace {
+
+[[noreturn]] void refuse_numbers(std::string_view what, std::string_view numbers, std::int64_t position) {
+    throw FormatError(
+        fmt::format("{} gives the token at position {} {} that are not finite; the model's weights are damaged, or "
+                    "their numbers overflow",
+                    what, position, numbers));
+}
+
+// Throws the error of row `row` of a layer's experts, whose numbers are not finite before its product with the matrix
+// `role`. `positions`: of each token of the pass.
+[[noreturn]] void refuse_expert_row(const ExpertRows& rows, TensorRole role, std::int64_t row,
+                                    const std::vector<std::int32_t>& positions) {
+    std::int32_t expert = 0;
+    while (rows.first_row(expert + 1) <= row) ++expert;
+    const std::int32_t position = positions[rows.tokens()[static_cast<std::size_t>(row)]];
+    if (role != TensorRole::Down) refuse_numbers("the norm before the experts", "numbers", position);
+    refuse_numbers(fmt::format("the activation of expert {}", expert), "numbers", position);
+}
+
+}  // namespace
 
 void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     using enum TensorRole;
@@ -94,10 +117,7 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
 }
 
 void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {
-    throw FormatError(
-        fmt::format("{} gives the token at position {} logits that are not finite; the model's weights are damaged, or "
-                    "their numbers overflow",
-                    what, paths_.positions()[row]));
+    refuse_numbers(what, "logits", paths_.positions()[row]);
 }
 
 void ModelPass::compute_experts(std::int64_t layer, const PassRows& rows, const TensorView& normed,
@@ -189,7 +209,14 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& exp
     const std::int64_t first = expert_rows_.first_row(experts.first);
     expert_products_.clear();  // of a pass that has failed here
     const auto compute = [&] {
-        grouped_matmul(exec(), expert_products_);
+        try {
+            grouped_matmul(exec(), expert_products_);
+        } catch (const NonFiniteRow& damaged) {
+            const auto bytes = expert_products_[damaged.product()].x.data - x.data;
+            refuse_expert_row(expert_rows_, products.front().role,
+                              first + bytes / static_cast<std::int64_t>(x.row_stride_bytes) + damaged.row(),
+                              paths_.positions());
+        }
         expert_products_.clear();
     };
     for (std::int32_t expert = experts.first; expert < experts.end; ++expert) {

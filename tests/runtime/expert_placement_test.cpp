@@ -1,15 +1,18 @@
 // Mixtures of experts: texts, logits and KV are those of the resident model on one device, wherever weights and KV are.
 // What cannot be served is refused in one line.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/float16.h"
 #include "kernels/cpu_device.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/expert_rows.h"
@@ -181,6 +184,76 @@ TEST(ExpertPlacement, ARouterThatGivesNoFiniteNumbersNamesLayerAndToken) {
     weight = before;
     SplitEngine engine(*files, {kLayers}, Streams::Nothing);
     EXPECT_EQ(plainly(*engine.target, prompt_of(3), 4).text.size(), 7U);
+}
+
+/// Gives output 3 of a product with `matrix` (Q8_0 or BF16) no finite number.
+void damage(const ConstTensorView& matrix) {
+    auto* const row = const_cast<std::byte*>(matrix.row(3));
+    const Half scale = to_half(std::numeric_limits<float>::infinity());
+    const BFloat16 weight = to_bfloat16(std::numeric_limits<float>::quiet_NaN());
+    if (matrix.dtype == DType::Q8_0) std::memcpy(row, &scale, sizeof(scale));
+    if (matrix.dtype == DType::BF16) std::memcpy(row, &weight, sizeof(weight));
+}
+
+/// The position that the error names if `prompt` has a token that chooses expert 4 of layer 2, which is damaged. -1 if
+/// there is none: the text is then that of `whole`, a model that is not damaged.
+std::int64_t named_position(SplitEngine& engine, SplitEngine& whole, const std::vector<TokenId>& prompt) {
+    for (RankTarget* target : {engine.target, whole.target}) {
+        target->forget();
+        target->truncate(0);
+    }
+    try {
+        const Generated found = plainly(*engine.target, prompt, 1);
+        EXPECT_EQ(found, plainly(*whole.target, prompt, 1));
+        return -1;
+    } catch (const Error& error) {  // FormatError, or RankFailed of several devices
+        const std::string before = "layer 2: the activation of expert 4 gives the token at position ";
+        const std::string after =
+            " numbers that are not finite; the model's weights are damaged, or their numbers overflow";
+        const std::string found = error.what();
+        EXPECT_THAT(found, HasSubstr(before));  // behind the name of the device, if there are several
+        EXPECT_THAT(found, testing::EndsWith(after));
+        const std::size_t at = found.find(before);
+        return at == std::string::npos ? -2 : std::stoll(found.substr(at + before.size()));
+    }
+}
+
+// The first token that chooses the damaged expert is named. Prompts that do not choose it go on having their texts, on
+// the same target: here those of the same tokens without that one.
+TEST(ExpertPlacement, AnActivationThatIsNotFiniteNamesLayerExpertAndToken) {
+    for (const DType type : {DType::Q8_0, DType::BF16}) {
+        const auto files = mixture(type, false);
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        damage(files->weights().layers[2].experts[4][TensorRole::Up]);
+        for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}}) {
+            for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Both}) {
+                SCOPED_TRACE(testing::PrintToString(split));
+                SplitEngine engine(*files, split, streams, {}, kRing);
+                int n_told = 0;
+                int n_served = 0;
+                for (TokenId first = 0; first < 24; ++first) {
+                    std::vector<TokenId> prompt;
+                    for (TokenId i = 0; i < 6; ++i) prompt.push_back((first * 31 + i * 13) % 97);
+                    const std::int64_t position = named_position(engine, whole, prompt);
+                    ASSERT_GE(position, -1);
+                    if (position < 0) continue;
+                    ++n_told;
+                    ASSERT_LT(position, std::ssize(prompt));
+                    prompt.resize(static_cast<std::size_t>(position) + 1);
+                    EXPECT_EQ(named_position(engine, whole, prompt), position);
+                    prompt.pop_back();
+                    if (prompt.empty()) continue;
+                    ++n_served;
+                    EXPECT_EQ(named_position(engine, whole, prompt), -1);
+                }
+                EXPECT_GT(n_told, 10);
+                EXPECT_GT(n_served, 5);
+                // A prompt of more than a prefill chunk, which goes by layers where weights stream.
+                EXPECT_GE(named_position(engine, whole, prompt_of(600)), 0);
+                EXPECT_GE(named_position(engine, whole, prompt_of(600)), 0);
+            }
+        }
+    }
 }
 
 TEST(ExpertRowsOrder, IsByExpertThenByToken) {

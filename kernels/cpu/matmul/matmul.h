@@ -7,22 +7,14 @@
 //   32 of them, for the K formats for each 256, as the reference of these formats has it.
 // - BF16 weights in avx512_bf16: the sum of w[k] x[k], with activations rounded to bfloat16.
 //
-// The scalar variant adds in double. The vector variants agree with each other to the bit, for either layout of the
-// weights, except that avx512_bf16 differs for BF16 weights. Batch invariance (E1) holds since the operations of an
-// output have one order:
+// The scalar variant adds in double, except the products of experts with quantised weights (grouped_matmul()). The
+// vector variants agree with each other to the bit, for either layout of the weights, except that avx512_bf16 differs
+// for BF16 weights. Batch invariance (E1) holds since the operations of an output have one order:
 // - float weights: one chain of fused multiply-adds from 0 over k, ascending.
 // - BF16 weights in avx512_bf16: one chain of vdpbf16ps from 0 over pairs of k, ascending. A step adds the product of
 //   the odd k, then that of the even k (the odd one is 0 past the last element of an odd K), and treats subnormal
 //   operands and results as 0.
-// - quantised weights: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q,
-//   exact in integers, a step is f = fma(float(i), scale * d, f), and for types with offsets then f = fma(offset, s, f)
-//   with s = d * float(sum of q). IQ4_NL and MXFP4 are such types: code - code_offset is the value in the type's table
-//   (code_tables.h), of 8 bits, and the scale of MXFP4 is 2^(exponent - 128), subnormal for exponents 0 and 1.
-// - K formats, to which IQ4_XS and Q2_K belong: one chain over the blocks of 256. A step is f = fma(b, d, f), where
-//   b is:
-//   a chain from 0 over the runs of 16 or 32 weights that share a scale, b = fma(float(i), scale, b); for types with
-//   minimums it ends with b = fma(float(j), -dmin, b), j = the sum of min * q, exact in integers. The scale of IQ4_XS
-//   is d of the block * (6-bit number - 32), rounded once.
+// - quantised weights: the chain that code_chain.h defines, of which matmul_code_chain() is the plain loop.
 #pragma once
 
 #include "kernels/cpu_device.h"

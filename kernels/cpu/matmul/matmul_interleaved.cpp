@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "kernels/base/checked_math.h"
@@ -23,6 +25,7 @@
 #include "kernels/cpu/matmul/matmul_tiling.h"
 #include "kernels/cpu_device.h"
 #include "kernels/experts.h"
+#include "kernels/nonfinite_row.h"
 
 namespace slipstream::cpu {
 
@@ -126,13 +129,18 @@ public:
     }
     /// Sets where the laid out activations are, or will be.
     void use_activations(const std::byte* tiles) { x_ = laid_out() == 0 ? args_.x.data : tiles; }
-    /// Lays out the tiles of tokens of task `task`, of n_layout_tasks().
-    void run_layout_task(std::int64_t task) {
-        lay_out_tiles(task * tiles_per_task(), std::min(n_tiles_, (task + 1) * tiles_per_task()));
+    /// Lays out the tiles of tokens of task `task`, of n_layout_tasks(), unless activations are read in place. Returns
+    /// the first of these tokens that has an infinity or NaN; -1 if all are finite.
+    [[nodiscard]] std::int64_t run_layout_task(std::int64_t task) {
+        const std::int64_t begin = task * tiles_per_task();
+        const std::int64_t end = std::min(n_tiles_, begin + tiles_per_task());
+        if (laid_out() > 0) lay_out_tiles(begin, end);
+        for (std::int64_t tile = begin; tile < end; ++tile)
+            for (std::int64_t token = tile_begin(tile); token < tile_begin(tile + 1); ++token)
+                if (!is_finite(tile, token)) return token;
+        return -1;
     }
-    [[nodiscard]] std::int64_t n_layout_tasks() const {
-        return laid_out() == 0 ? 0 : ceil_div(n_tiles_, tiles_per_task());
-    }
+    [[nodiscard]] std::int64_t n_layout_tasks() const { return ceil_div(n_tiles_, tiles_per_task()); }
     /// Multiplies the row groups of task `task`, of n_tasks().
     void run_task(std::int64_t task, int thread) {
         multiply_piece(task * piece_, std::min(n_groups_, (task + 1) * piece_), thread);
@@ -158,6 +166,22 @@ private:
         // The memory is the device's shared scratch, which only this call's tasks write.
         auto* tiles = const_cast<std::byte*>(x_);
         for (std::int64_t tile = begin; tile < end; ++tile) lay_out(tile, tiles + tile_begin(tile) * token_bytes_);
+    }
+
+    /// Whether the activations of a token, of tile `tile`, are finite. Activations that have been rounded to codes are
+    /// if the scales of their runs are (activations.h): only these are read.
+    [[nodiscard]] bool is_finite(std::int64_t tile, std::int64_t token) const {
+        if (operand_ != Operand::Codes) return all_finite(float_row(args_.x, token), k_);
+        const std::int64_t begin = tile_begin(tile);
+        const std::int64_t width = tile_begin(tile + 1) - begin;
+        const std::int64_t run = code_traits(type_).activation_run;
+        // d of the first run; that of the next one is as many floats further on as its activations take.
+        const auto* const scale =
+            reinterpret_cast<const float*>(x_ + begin * token_bytes_ + BlockOffsets<1>::kD * width) + (token - begin);
+        const std::int64_t next = run / 32 * kBlockBytesPerToken * width / static_cast<std::int64_t>(sizeof(float));
+        std::uint32_t damaged = 0;
+        for (std::int64_t i = 0; i < k_ / run; ++i) damaged |= is_damaged(scale[i * next]);
+        return damaged == 0;
     }
 
     void lay_out(std::int64_t tile, std::byte* dst) const {
@@ -401,7 +425,8 @@ public:
         return true;
     }
 
-    void run(CpuDevice& device) {
+    /// `before`: products of the call that are not in this group and come before it.
+    void run(CpuDevice& device, std::size_t before) {
         std::int64_t n_groups = 0;
         for (std::size_t i = 0; i < n_; ++i) n_groups += calls_[i]->n_groups();
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups, device.pool().n_threads() * kPiecesPerThread);
@@ -421,9 +446,22 @@ public:
             }
             calls_[i]->use_activations(device.shared_scratch() + begin);
         }
+        // Product and row, product * 2^32 + row, of the first row that is not finite.
+        constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+        std::atomic<std::uint64_t> first_damaged{kNone};
         run_tasks(
             device, [&](std::size_t i) { return shares_[i] ? 0 : calls_[i]->n_layout_tasks(); },
-            [&](std::size_t i, std::int64_t task, int) { calls_[i]->run_layout_task(task); });
+            [&](std::size_t i, std::int64_t task, int) {
+                const std::int64_t row = calls_[i]->run_layout_task(task);
+                if (row < 0) return;
+                const std::uint64_t found = std::uint64_t{i} << 32 | static_cast<std::uint64_t>(row);
+                std::uint64_t first = first_damaged.load();
+                while (found < first && !first_damaged.compare_exchange_weak(first, found)) {
+                }
+            });
+        if (const std::uint64_t first = first_damaged.load(); first != kNone)
+            throw NonFiniteRow(before + static_cast<std::size_t>(first >> 32),
+                               static_cast<std::int64_t>(first & 0xffffffffU));
         run_tasks(
             device, [&](std::size_t i) { return calls_[i]->n_tasks(); },
             [&](std::size_t i, std::int64_t task, int thread) { calls_[i]->run_task(task, thread); });
@@ -460,9 +498,10 @@ void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedF
 
 void grouped_matmul_interleaved(ExecRef exec, std::span<const MatmulArgs> products, const InterleavedForm& form) {
     for (std::size_t i = 0; i < products.size();) {
+        const std::size_t before = i;
         Group group;
         while (i < products.size() && group.add(exec, products[i], form)) ++i;
-        group.run(static_cast<CpuDevice&>(exec.device));
+        group.run(static_cast<CpuDevice&>(exec.device), before);
     }
 }
 
