@@ -24,14 +24,14 @@ struct RingParts {
     std::size_t on_demand = 0;
 };
 
-/// Divides a ring of at least slots.least_ring_bytes() bytes (CHECKed). Where there are items of both kinds, those on
-/// demand get a quarter: they wait for the device's choice in any case, while the scheduled ones fill their part during
-/// it.
+/// Divides a ring. Items of one kind alone get all of it. Where there are both kinds, the ring must have at least
+/// slots.least_ring_bytes() (CHECKed), and those on demand get a quarter: they wait for the device's choice in any
+/// case, while the scheduled ones fill their part.
 [[nodiscard]] inline RingParts divide_ring(std::size_t ring_bytes, const RingSlots& slots) {
-    CHECK(ring_bytes >= slots.least_ring_bytes(), "a ring of {} bytes for slots of {} and {}", ring_bytes,
-          slots.scheduled, slots.on_demand);
     if (slots.on_demand == 0) return {.scheduled = ring_bytes};
     if (slots.scheduled == 0) return {.on_demand = ring_bytes};
+    CHECK(ring_bytes >= slots.least_ring_bytes(), "a ring of {} bytes for slots of {} and {}", ring_bytes,
+          slots.scheduled, slots.on_demand);
     constexpr std::size_t kAlignBytes = 64;  // of slots, so of the beginning of the second part
     const std::size_t on_demand = std::clamp(ring_bytes / 4, 2 * slots.on_demand, ring_bytes - 2 * slots.scheduled);
     const std::size_t scheduled = (ring_bytes - on_demand) / kAlignBytes * kAlignBytes;

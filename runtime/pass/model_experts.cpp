@@ -5,7 +5,7 @@
 // copied; then each of these as it arrives. Only experts that a token chose are read. After each wave its results are
 // added to the sums of their tokens, so a token's sum has one order whatever the waves are and whatever streams: from 0
 // in ascending experts, then the shared expert.
-#include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     CHECK(collective_ == nullptr && weights[FfnPostNorm].empty(), "a part or a norm that mixtures do not have");
     norm(layer, hidden, weights[FfnNorm], normed);
     choose(layer, rows, normed);
-    need_experts(layer);  // before the shared expert, which is computed while they are copied
+    need_experts(layer, rows);  // before the shared expert, which is computed while they are copied
     const bool is_gated = !weights[SharedGate].empty();
     if (is_gated) weigh_shared(layer, rows, normed);
     const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);
@@ -95,13 +95,18 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
     if (damaged >= 0) refuse_damaged("the router", damaged);
 }
 
-// Announces the items that stream of the experts in expert_rows_.
-void ModelPass::need_experts(std::int64_t layer) {
-    if (!model_->streams_weights()) return;
+// Counts the experts in expert_rows_, and announces those of their items that stream.
+void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
+    counted_ = rows.phase == Phase::Decode ? &expert_figures_[static_cast<std::size_t>(layer)] : nullptr;
     needed_items_.clear();
     const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
     for (std::int32_t expert = 0; expert < n_experts; ++expert) {
         if (expert_rows_.n_rows(expert) == 0) continue;
+        if (counted_ != nullptr) {
+            ++counted_->needed;
+            counted_->hits += model_->expert_streams(layer, expert) ? 0 : 1;
+        }
+        if (!model_->streams_weights()) continue;
         const Model::ItemRange items = model_->expert_items(layer, expert);
         for (std::int32_t item = items.first; item < items.end; ++item)
             if (model_->streams(item)) needed_items_.push_back(item);
@@ -256,14 +261,27 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row
                     args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
                                             DType::F32, part.packed.shape[0]);
                 const bool streams = model_->streams(part.item);
-                if (streams) args.weights.data = acquire_part(layer, part);
+                if (streams) args.weights.data = acquire_expert(layer, part);
                 const bool ends = streams && part.ends_item;
                 if (ends || expert_products_.size() == expert_products_.capacity()) compute();
-                if (ends) weights_->release_item(part.item, *stream_);
+                if (ends) release_expert(part.item);
             }
         }
     }
     if (!expert_products_.empty()) compute();
+}
+
+const std::byte* ModelPass::acquire_expert(std::int64_t layer, const MatrixPart& part) {
+    const auto began = std::chrono::steady_clock::now();
+    const std::byte* data = acquire_part(layer, part);
+    if (counted_ != nullptr)
+        counted_->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return data;
+}
+
+void ModelPass::release_expert(std::int32_t item) {
+    weights_->release_item(item, *stream_);
+    if (counted_ != nullptr) counted_->copied_bytes += model_->items()[item].bytes;
 }
 
 }  // namespace slipstream

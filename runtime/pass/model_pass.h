@@ -18,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/pass/activations.h"
 #include "runtime/pass/delta_steps.h"
+#include "runtime/pass/expert_figures.h"
 #include "runtime/pass/expert_rows.h"
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_hooks.h"
@@ -76,6 +77,9 @@ public:
     /// Times the stages of the next calls; null: they are not timed. It must outlive its use.
     void profile_with(PassProfile* profile) { profile_ = profile; }
     [[nodiscard]] PassProfile* profile() const { return profile_; }
+
+    /// Returns [n_layers]: what passes needed of experts since construction; empty if no layer has experts.
+    [[nodiscard]] std::span<const ExpertFigures> expert_figures() const { return expert_figures_; }
 
     // The steps of a pass, in this order.
 
@@ -153,7 +157,10 @@ private:
     void multiply_expert_parts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
                                const ConstTensorView& x, std::span<const Product> products);
     [[nodiscard]] std::int64_t rows_of(std::span<const std::int32_t> experts) const;
-    void need_experts(std::int64_t layer);
+    /// acquire_part() and the release of an item of an expert, counted in expert_figures_.
+    [[nodiscard]] const std::byte* acquire_expert(std::int64_t layer, const MatrixPart& part);
+    void release_expert(std::int32_t item);
+    void need_experts(std::int64_t layer, const PassRows& rows);
 
     /// Returns where a part of a streamed item is on the device; waits for it.
     [[nodiscard]] const std::byte* acquire_part(std::int64_t layer, const MatrixPart& part);
@@ -185,10 +192,12 @@ private:
     PassPaths paths_;
     DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
-    std::vector<MatmulArgs> expert_products_;   // that are computed together
-    std::vector<std::int32_t> resident_group_;  // experts of a wave that have rows and do not stream
-    std::vector<std::int32_t> needed_items_;    // of the experts that a layer's tokens chose: those that stream
-    std::vector<float> query_factors_;          // [n_tokens] of the running pass, for one rotary embedding
+    std::vector<MatmulArgs> expert_products_;    // that are computed together
+    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and do not stream
+    std::vector<ExpertFigures> expert_figures_;  // [n_layers]
+    ExpertFigures* counted_ = nullptr;           // of the running layer; null: its pass is not counted
+    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those that stream
+    std::vector<float> query_factors_;           // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
     PassProfile* profile_ = nullptr;

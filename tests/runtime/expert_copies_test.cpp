@@ -97,6 +97,12 @@ public:
     std::unique_ptr<Forward> forward;
 };
 
+ExpertFigures sum_of(const Forward& forward) {
+    ExpertFigures sum;
+    for (const ExpertFigures& layer : forward.expert_figures()) sum += layer;
+    return sum;
+}
+
 TEST(ExpertCopies, APassCopiesTheExpertsThatItsTokensChose) {
     for (const DType type : {DType::BF16, DType::Q8_0}) {
         const auto files = mixture(type);
@@ -107,21 +113,54 @@ TEST(ExpertCopies, APassCopiesTheExpertsThatItsTokensChose) {
         for (const std::size_t n : {1, 1, 9, 1, 40, 8}) {
             const std::uint64_t counted = engine.pass->figures().weights_bytes;
             const std::uint64_t over_link = engine.link_bytes();
+            const ExpertFigures streamed = sum_of(*engine.forward);
+            const ExpertFigures whole = sum_of(*resident.forward);
             const auto tokens = std::span(text).subspan(at, n);
             EXPECT_TRUE(same_bits(engine.feed(tokens), resident.feed(tokens)));
             at += n;
             const std::uint64_t bytes = engine.pass->figures().weights_bytes - counted;
             EXPECT_EQ(bytes, engine.link_bytes() - over_link);
-            EXPECT_EQ(bytes % engine.expert_bytes(), 0U);
-            const std::uint64_t experts = bytes / engine.expert_bytes();
+            const ExpertFigures found = sum_of(*engine.forward) - streamed;
+            const ExpertFigures chosen = sum_of(*resident.forward) - whole;
+            EXPECT_EQ(found.needed, chosen.needed);
+            EXPECT_EQ(chosen.hits, chosen.needed);
+            EXPECT_EQ(found.hits, 0U);
+            EXPECT_EQ(found.copied_bytes, bytes);
+            EXPECT_EQ(chosen.copied_bytes, 0U);
+            EXPECT_EQ(bytes, found.needed * engine.expert_bytes());
             if (n == 1) {
-                EXPECT_EQ(experts, (kLayers - 1) * kChosen);
+                EXPECT_EQ(found.needed, (kLayers - 1) * kChosen);
             } else {
-                EXPECT_GT(experts, (kLayers - 1) * kChosen);
-                EXPECT_LE(experts, (kLayers - 1) * kExperts);
+                EXPECT_GT(found.needed, (kLayers - 1) * kChosen);
+                EXPECT_LE(found.needed, (kLayers - 1) * kExperts);
             }
         }
+        EXPECT_EQ(engine.forward->expert_figures().front().needed, 0U) << "the first layer is dense";
     }
+}
+
+// Where other weights and KV stream as well, what is counted of experts is the rest; an expert of which a part streams
+// is no hit.
+TEST(ExpertCopies, FiguresAreThoseOfExpertsAlone) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine engine(*files, {1, 3}, Streams::Both);
+    static_cast<void>(plainly(*engine.target, prompt_of(3), 30));
+    std::uint64_t scheduled = 0;  // of one pass
+    for (const auto& model : engine.models)
+        for (std::int32_t i = 0; i < std::ssize(model->items()); ++i)
+            if (model->streams(i) && !model->is_on_demand(i)) scheduled += model->items()[i].bytes;
+    const std::vector<ExpertFigures> layers = engine.runner->expert_figures();
+    ASSERT_EQ(std::ssize(layers), kLayers);
+    std::uint64_t copied = 0;
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+        EXPECT_LE(layers[layer].hits, layers[layer].needed);
+        // 30 passes, the first of three tokens.
+        EXPECT_GE(layers[layer].needed, layer == 0 ? 0U : 30U * kChosen);
+        EXPECT_LE(layers[layer].needed, layer == 0 ? 0U : 32U * kChosen);
+        copied += layers[layer].copied_bytes;
+    }
+    EXPECT_GT(copied, 0U);
+    EXPECT_EQ(copied, engine.runner->streamed().weights_bytes - 30 * scheduled);
 }
 
 TEST(ExpertCopies, WhereEachTokenChoosesAllAllAreCopied) {
