@@ -1,9 +1,10 @@
-// How a plan is found. Three streaming modes are tried: only KV streams, only weights stream, both stream; each with
-// the preferred ring and, if that would take much of the budget, with smaller rings. The rest of the budget goes to
-// resident units, spread by error diffusion: walking through the schedule, an item gets as many units as bring the sum
-// nearest to its fraction of the bytes seen so far. Each plan is simulated with a full and a half full context, since
-// KV that does not exist yet costs nothing and saves nothing. The shortest mean wins; if two are nearly equal, the
-// earlier one.
+// How a plan is found. Some streaming modes are tried: only KV streams, only weights stream, both stream, and if there
+// are items on demand, they alone, or they and KV; each with the preferred ring and, if that would take much of the
+// budget, with smaller rings. The rest of the budget goes to resident units, of items on demand last, since their bytes
+// save the least. Units are spread by error diffusion: walking through the schedule, an item gets as many as bring the
+// sum nearest to its fraction of the bytes seen so far. Each plan is simulated with a full and a half full context,
+// since KV that does not exist yet costs nothing and saves nothing. The shortest mean wins; if two are nearly equal,
+// the earlier one.
 #include "offload/residency_plan.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/base/size_text.h"
+#include "offload/ring_parts.h"
 
 namespace slipstream {
 
@@ -38,11 +40,23 @@ constexpr double kBetterSpending = 0.97;
 struct StreamingMode {
     bool weights_stream = false;
     bool kv_streams = false;
+    bool on_demand = false;
 };
-constexpr std::array kStreamingModes{StreamingMode{false, true}, StreamingMode{true, false}, StreamingMode{true, true}};
+constexpr std::array kStreamingModes{StreamingMode{.kv_streams = true}, StreamingMode{.on_demand = true},
+                                     StreamingMode{.kv_streams = true, .on_demand = true},
+                                     StreamingMode{.weights_stream = true, .on_demand = true},
+                                     StreamingMode{.weights_stream = true, .kv_streams = true, .on_demand = true}};
 
-bool streams(const StreamingMode& mode, const PlanItem& item) {
-    return item.tag == PlanTag::Kv ? mode.kv_streams : mode.weights_stream;
+bool streams(const StreamingMode& mode, PlanTag tag) {
+    return tag == PlanTag::Weights ? mode.weights_stream : tag == PlanTag::Kv ? mode.kv_streams : mode.on_demand;
+}
+
+// Whether the mode is one for this request: not if weights must stay, or if it differs from another one only by items
+// on demand, of which there are none.
+bool is_allowed(const ResidencyRequest& request, const StreamingMode& mode) {
+    if (request.weights_stay) return !mode.weights_stream && !mode.on_demand;
+    if (mode.weights_stream || !mode.on_demand) return true;
+    return std::ranges::any_of(request.schedule, [](const PlanItem& item) { return item.tag == PlanTag::OnDemand; });
 }
 
 std::size_t sum(std::size_t a, std::size_t b) {
@@ -60,31 +74,36 @@ std::size_t largest_slot(const PlanItem& item) {
     return round_up(std::min(item.bytes, std::max(item.transfer_bytes, item.unit_bytes)), kSlotAlignBytes);
 }
 
+std::size_t& slot_of(RingSlots& slots, const PlanItem& item) {
+    return item.tag == PlanTag::OnDemand ? slots.on_demand : slots.scheduled;
+}
+
 /// Device memory that a mode needs before any unit is resident by choice.
 struct Needs {
     std::size_t base_bytes = 0;  // fixed bytes, bytes for streaming, and items that must be resident; without the ring
     std::size_t least_ring_bytes = 0;
-    std::size_t largest_slot_bytes = 0;  // bytes of the largest item in the ring; 0: nothing streams in this mode
-    std::size_t choice_bytes = 0;        // bytes of items that may stream
+    RingSlots largest_slots;       // of the largest copies; none: nothing streams in this mode
+    std::size_t choice_bytes = 0;  // bytes of items that may stream
 };
 
 Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
     Needs needs{.base_bytes = sum(request.fixed_bytes, request.streaming_bytes)};
     if (mode.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
-    std::size_t smallest = 0;
+    RingSlots smallest;
     for (const PlanItem& item : request.schedule) {
-        if (streams(mode, item)) {
-            smallest = std::max(smallest, smallest_slot(item));
-            needs.largest_slot_bytes = std::max(needs.largest_slot_bytes, largest_slot(item));
+        if (streams(mode, item.tag)) {
+            std::size_t& least = slot_of(smallest, item);
+            least = std::max(least, smallest_slot(item));
+            std::size_t& largest = slot_of(needs.largest_slots, item);
+            largest = std::max(largest, largest_slot(item));
             needs.choice_bytes = sum(needs.choice_bytes, item.bytes);
         } else {
             needs.base_bytes = sum(needs.base_bytes, item.bytes);
         }
     }
-    // With room for only one item, the link and the device would work by turns.
     const bool both = mode.kv_streams && mode.weights_stream;
     needs.least_ring_bytes =
-        std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), 2 * smallest);
+        std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), smallest.least_ring_bytes());
     return needs;
 }
 
@@ -169,13 +188,16 @@ std::size_t read_of(const PlanItem& item) {
 ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t> resident_bytes,
                         std::size_t ring_bytes) {
     ResidencyPlan plan;
+    double expected_weights = 0.0;
     for (std::size_t i = 0; i < request.schedule.size(); ++i) {
         const PlanItem& item = request.schedule[i];
         const std::size_t streamed = std::min(item.bytes - resident_bytes[i], read_of(item));
         (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
-        (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.streamed_weights_bytes) += streamed;
+        (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.most_streamed_weights_bytes) += streamed;
+        if (item.tag != PlanTag::Kv) expected_weights += item.read_share * static_cast<double>(streamed);
     }
-    const bool weights = plan.streamed_weights_bytes > 0;
+    plan.streamed_weights_bytes = static_cast<std::size_t>(std::llround(expected_weights));
+    const bool weights = plan.most_streamed_weights_bytes > 0;
     const bool kv = plan.streamed_kv_bytes > 0;
     plan.regime = weights ? kv ? Regime::BothStream : Regime::WeightsStream : kv ? Regime::KvStreams : Regime::AllFits;
     plan.ring_bytes = weights || kv ? ring_bytes : 0;
@@ -191,13 +213,15 @@ ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t
 }
 
 /// Returns the ring sizes to try, in bytes, the preferred one first. `room` is the bytes that ring and resident units
-/// together may take, at least least_ring_bytes. The preferred ring also holds what the link can copy during
+/// together may take, at least least_ring_bytes. The preferred ring also holds what the link can copy ahead during
 /// fixed_seconds.
 std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs& needs, std::size_t room) {
     if (request.ring_bytes > 0) return {request.ring_bytes};
-    const double behind = request.link_bytes_per_second * request.fixed_seconds;
+    const double behind =
+        needs.largest_slots.scheduled > 0 ? request.link_bytes_per_second * request.fixed_seconds : 0.0;
     const std::size_t hidden = behind < static_cast<double>(room) ? static_cast<std::size_t>(behind) : room;
-    const std::size_t several = std::max(needs.least_ring_bytes, kRingItems * needs.largest_slot_bytes);
+    const std::size_t several =
+        std::max(needs.least_ring_bytes, kRingItems * (needs.largest_slots.scheduled + needs.largest_slots.on_demand));
     std::vector<std::size_t> sizes{std::min(std::max(several, round_up(hidden, kSlotAlignBytes)), room)};
     // A ring takes memory from resident units: if little more than the ring streams, a smaller ring may be better.
     const std::size_t streamed = needs.choice_bytes - std::min(needs.choice_bytes, room);
@@ -233,9 +257,9 @@ struct Candidate {
 /// `half` is half_full(request).
 std::optional<Candidate> best_of(const ResidencyRequest& request, const ResidencyRequest& half,
                                  const StreamingMode& mode) {
+    if (!is_allowed(request, mode)) return std::nullopt;
     const Needs needs = needs_of(request, mode);
-    if (request.weights_stay && mode.weights_stream) return std::nullopt;
-    if (needs.largest_slot_bytes == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
+    if (needs.largest_slots.least_ring_bytes() == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
     const std::size_t room = request.budget_bytes - needs.base_bytes;
     if (needs.least_ring_bytes > room) return std::nullopt;
     std::optional<Candidate> best;
@@ -243,12 +267,14 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
         if (ring_bytes > room || ring_bytes < needs.least_ring_bytes) continue;
         Residents residents(request.schedule);
         std::size_t left = room - ring_bytes;
-        if (!mode.weights_stream) residents.take_all(PlanTag::Weights);
-        if (!mode.kv_streams) residents.take_all(PlanTag::Kv);
-        // If both stream, weights become resident first: each pass reads all of them, but KV only up to the length of
-        // the sequence.
-        if (mode.weights_stream) left = residents.spread(PlanTag::Weights, left);
-        if (mode.kv_streams) residents.spread(PlanTag::Kv, left);
+        // If several kinds stream, weights become resident first: each pass reads all of them, KV only up to the length
+        // of the sequence, and items on demand only if they are chosen.
+        for (const PlanTag tag : {PlanTag::Weights, PlanTag::Kv, PlanTag::OnDemand}) {
+            if (streams(mode, tag))
+                left = residents.spread(tag, left);
+            else
+                residents.take_all(tag);
+        }
         Candidate candidate{.plan = evaluated(request, std::move(residents).bytes(), ring_bytes)};
         const SimulatedPass early = simulate_passes(half, candidate.plan.resident_bytes, candidate.plan.ring_bytes);
         candidate.seconds = 0.5 * (candidate.plan.pass_seconds + early.seconds);
@@ -263,7 +289,7 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 
 [[noreturn]] void refuse(const ResidencyRequest& request) {
     StreamingMode last = kStreamingModes.back();
-    if (request.weights_stay) last.weights_stream = false;
+    if (request.weights_stay) last = {.kv_streams = true};
     const Needs needs = needs_of(request, last);
     if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
         throw OutOfBudget(
@@ -282,8 +308,10 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 
 void check_request(const ResidencyRequest& request) {
     for (const PlanItem& item : request.schedule)
-        CHECK(item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0),
-              "an item of {} bytes in units of {} and copies of {}", item.bytes, item.unit_bytes, item.transfer_bytes);
+        CHECK((item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0)) && item.read_share > 0.0 &&
+                  item.read_share <= 1.0 && (item.tag == PlanTag::OnDemand || item.read_share == 1.0),
+              "an item of {} bytes in units of {} and copies of {}, read by {} of all passes", item.bytes,
+              item.unit_bytes, item.transfer_bytes, item.read_share);
 }
 
 }  // namespace
@@ -298,9 +326,9 @@ std::size_t least_budget_bytes(const ResidencyRequest& request) {
     check_request(request);
     std::size_t least = sum(request.fixed_bytes, bytes_of(request, std::nullopt));
     for (const StreamingMode& mode : kStreamingModes) {
+        if (!is_allowed(request, mode)) continue;
         const Needs needs = needs_of(request, mode);
-        if (request.weights_stay && mode.weights_stream) continue;
-        if (needs.largest_slot_bytes == 0) continue;  // nothing streams in this mode
+        if (needs.largest_slots.least_ring_bytes() == 0) continue;  // nothing streams in this mode
         if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
         least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));
     }
@@ -311,8 +339,7 @@ ResidencyPlan plan_residency(const ResidencyRequest& request) {
     check_request(request);
     if (sum(request.fixed_bytes, bytes_of(request, std::nullopt)) <= request.budget_bytes) {
         Residents residents(request.schedule);
-        residents.take_all(PlanTag::Weights);
-        residents.take_all(PlanTag::Kv);
+        for (const PlanTag tag : {PlanTag::Weights, PlanTag::Kv, PlanTag::OnDemand}) residents.take_all(tag);
         return evaluated(request, std::move(residents).bytes(), 0);
     }
     CHECK(request.link_bytes_per_second > 0.0, "streaming over a link of {} bytes a second",

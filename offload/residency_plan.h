@@ -1,9 +1,10 @@
 // Decides what stays on a device and what streams, and predicts the time of a pass. Pure functions: numbers in, numbers
 // out.
 //
-// A resident byte saves one streamed byte per pass, whichever item it belongs to. So the plan has to use up the budget
-// and to spread resident items evenly over the schedule: in one run, they would leave the link idle while they are
-// computed, and compute would wait for the link afterwards (README.md). The time of a pass is predicted by a simulation
+// A resident byte saves one streamed byte per pass, whichever item it belongs to; of an item that is copied on demand,
+// only in the passes that read it. So the plan has to use up the budget, for items on demand last, and to spread
+// resident items evenly over the schedule: in one run, they would leave the link idle while they are computed, and
+// compute would wait for the link afterwards (README.md). The time of a pass is predicted by a simulation
 // (pass_simulation.cpp). Where there is a choice (weights or KV, a larger or a smaller ring), the shorter pass wins.
 #pragma once
 
@@ -15,13 +16,17 @@
 
 namespace slipstream {
 
-enum class PlanTag : std::uint8_t { Weights, Kv };
+/// What an item is. Weights that are OnDemand are not copied ahead: a pass decides whether it reads them when it comes
+/// to them.
+enum class PlanTag : std::uint8_t { Weights, Kv, OnDemand };
 
 /// An item of the transfer schedule. To plan, its sizes are those at full context; to simulate other passes, the
 /// current ones.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
     std::size_t bytes = 0;           // size of the item; 0: KV that does not exist yet
+    double read_share = 1.0;         // OnDemand: expected share of passes that read the item; `compute_seconds` and
+                                     // `host_bytes` are means over all passes
     std::size_t unit_bytes = 0;      // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
                                      // of KV: a KV chunk. The last unit of an item may be shorter
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and also between units
@@ -39,7 +44,8 @@ struct ResidencyRequest {
     std::size_t streaming_bytes = 0;      // part of the budget needed if any item streams, without the ring
     std::size_t kv_streaming_bytes = 0;   // part of the budget needed if KV streams: device tails
     std::size_t ring_bytes = 0;           // size of the ring; 0: the plan chooses it
-    std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (two items; a layer, for prompts)
+    std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (a layer, for prompts); two items of
+                                          // each kind must in any case
     std::size_t least_kv_ring_bytes = 0;  // what must fit in addition, if both KV and weights stream
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
@@ -59,10 +65,11 @@ struct ResidencyPlan {
     std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;   // part of device_bytes
     std::size_t resident_kv_bytes = 0;        // part of device_bytes, at full context
-    std::size_t streamed_weights_bytes = 0;   // copied per pass
-    std::size_t streamed_kv_bytes = 0;        // copied per pass, at full context
-    double pass_seconds = 0.0;                // a pass in steady state, by simulate_passes()
-    double link_busy_fraction = 0.0;          // part of pass_seconds in which the link copies, 0 to 1
+    std::size_t streamed_weights_bytes = 0;   // copied per pass; of items on demand the expected bytes
+    std::size_t most_streamed_weights_bytes = 0;  // copied by a pass that reads every item
+    std::size_t streamed_kv_bytes = 0;            // copied per pass, at full context
+    double pass_seconds = 0.0;                    // a pass in steady state, by simulate_passes()
+    double link_busy_fraction = 0.0;              // part of pass_seconds in which the link copies, 0 to 1
 };
 
 /// Returns the plan with the shortest pass, as residency_plan.cpp judges it. Throws OutOfBudget if the budget is less
@@ -78,7 +85,8 @@ struct SimulatedPass {
     double link_busy_fraction = 0.0;  // part of `seconds` in which the link copies
 };
 /// Predicts passes in steady state by discrete events: one link copies in the order of the schedule as far as the ring
-/// has room, one device computes in the same order what has arrived, and both share host memory. `resident_bytes` is as
+/// has room, one device computes in the same order what has arrived, and both share host memory. Consecutive items on
+/// demand are copied, as many bytes as are expected, from when the device comes to them. `resident_bytes` is as
 /// in ResidencyPlan; more than an item has counts as all of it. The request can differ from the one that the plan was
 /// made for, so a plan can be judged for passes of more tokens or over less KV.
 [[nodiscard]] SimulatedPass simulate_passes(const ResidencyRequest& request,

@@ -136,11 +136,16 @@ std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role, st
     return std::span(parts_).subspan(range.first, range.n);
 }
 
+Model::ItemRange Model::expert_items(std::int64_t layer, std::int32_t expert) const {
+    return {parts(layer, kExpertTensors.front().role, expert).front().item,
+            parts(layer, kExpertTensors.back().role, expert).back().item + 1};
+}
+
 bool Model::expert_streams(std::int64_t layer, std::int32_t expert) const {
-    return std::ranges::any_of(kExpertTensors, [&](const TensorInfo& info) {
-        return std::ranges::any_of(parts(layer, info.role, expert),
-                                   [&](const MatrixPart& part) { return streams(part.item); });
-    });
+    const ItemRange items = expert_items(layer, expert);
+    for (std::int32_t item = items.first; item < items.end; ++item)
+        if (streams(item)) return true;
+    return false;
 }
 
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {

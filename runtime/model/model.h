@@ -1,7 +1,7 @@
 // A model loaded for one device and one context length: weights ready for the kernels, rope frequencies fixed.
 //
 // Matrices are in items (runtime/model/weight_items.h). An item is resident, in device memory, or it streams: then it
-// is in a pinned arena of the host, and a PassStream copies it to the device once per pass.
+// is in a pinned arena of the host, and a PassStream copies it to the device in each pass that reads it.
 #pragma once
 
 #include <array>
@@ -71,12 +71,23 @@ public:
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
     [[nodiscard]] bool streams(std::int32_t item) const { return memory_.streams(item); }
     [[nodiscard]] bool streams_weights() const { return streamed_bytes() > 0; }
-    /// Returns the bytes of items that stream: what a pass copies over the link.
+    /// Returns the bytes of items that stream: the most that a pass copies over the link.
     [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
     [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
     /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
     [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role,
                                                     std::int32_t expert = kNoExpert) const;
+    /// Items [first, end).
+    struct ItemRange {
+        std::int32_t first = 0;
+        std::int32_t end = 0;
+    };
+    /// Returns the items that have the matrices of an expert.
+    [[nodiscard]] ItemRange expert_items(std::int64_t layer, std::int32_t expert) const;
+    /// Returns whether an item is copied only for passes that read it: it streams and is of an expert.
+    [[nodiscard]] bool is_on_demand(std::int32_t item) const {
+        return streams(item) && items_[item].expert != kNoExpert;
+    }
     /// Returns whether an item with matrices of the expert streams.
     [[nodiscard]] bool expert_streams(std::int64_t layer, std::int32_t expert) const;
     /// Returns the frequencies of each rotary embedding, [config().ropes].

@@ -114,6 +114,8 @@ public:
                            const LogitRequest& needs, const PassControl& control = {}, PassHooks* hooks = nullptr,
                            const PromptCheckpoints* checkpoints = nullptr);
 
+    /// Returns [n_layers()]: what passes needed of experts since construction; empty if no layer has experts.
+    [[nodiscard]] std::span<const ExpertFigures> expert_figures() const { return pass_.expert_figures(); }
     /// Returns the traffic of logits on the link since construction; all zero if the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
 

@@ -1,10 +1,11 @@
 // ModelPass: the second half of a layer that has experts.
 //
 // Rows (token, expert) are computed in waves: as many consecutive experts as the memory for their rows holds, in
-// ascending order. After each wave its results are added to the sums of their tokens, so a token's sum has one order
-// whatever the waves are: from 0 in ascending experts, then the shared expert. An expert that streams is a wave of its
-// own, and its items are acquired and released in reading order even if no token chose it.
-#include <algorithm>
+// ascending order. In a wave, the experts on the device are computed together first, while those that stream are
+// copied; then each of these as it arrives. Only experts that a token chose are read. After each wave its results are
+// added to the sums of their tokens, so a token's sum has one order whatever the waves are and whatever streams: from 0
+// in ascending experts, then the shared expert.
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -50,6 +51,7 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     CHECK(collective_ == nullptr && weights[FfnPostNorm].empty(), "a part or a norm that mixtures do not have");
     norm(layer, hidden, weights[FfnNorm], normed);
     choose(layer, rows, normed);
+    need_experts(layer, rows);  // before the shared expert, which is computed while they are copied
     const bool is_gated = !weights[SharedGate].empty();
     if (is_gated) weigh_shared(layer, rows, normed);
     const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);
@@ -116,6 +118,25 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
     if (damaged >= 0) refuse_damaged("the router", damaged);
 }
 
+// Counts the experts in expert_rows_, and announces those of their items that stream.
+void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
+    counted_ = rows.phase == Phase::Decode ? &expert_figures_[static_cast<std::size_t>(layer)] : nullptr;
+    needed_items_.clear();
+    const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
+    for (std::int32_t expert = 0; expert < n_experts; ++expert) {
+        if (expert_rows_.n_rows(expert) == 0) continue;
+        if (counted_ != nullptr) {
+            ++counted_->needed;
+            counted_->hits += model_->expert_streams(layer, expert) ? 0 : 1;
+        }
+        if (!model_->streams_weights()) continue;
+        const Model::ItemRange items = model_->expert_items(layer, expert);
+        for (std::int32_t item = items.first; item < items.end; ++item)
+            if (model_->streams(item)) needed_items_.push_back(item);
+    }
+    if (!needed_items_.empty()) weights_->need_items(needed_items_);
+}
+
 void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {
     refuse_numbers(what, "logits", paths_.positions()[row]);
 }
@@ -127,61 +148,50 @@ void ModelPass::compute_experts(std::int64_t layer, const PassRows& rows, const 
     bool from_zero = true;
     for (std::int32_t expert = 0; expert < n_experts;) {
         std::int32_t end = expert + 1;
-        if (!model_->expert_streams(layer, expert))
-            while (end < n_experts && expert_rows_.first_row(end + 1) - expert_rows_.first_row(expert) <= most_rows &&
-                   !model_->expert_streams(layer, end))
-                ++end;
-        compute_wave(layer, rows, {expert, end}, normed, sums, from_zero);
+        while (end < n_experts && expert_rows_.first_row(end + 1) - expert_rows_.first_row(expert) <= most_rows) ++end;
+        compute_wave(layer, rows, expert, end, normed, sums, from_zero);
         if (expert_rows_.first_row(end) > 0) from_zero = false;
         expert = end;
     }
 }
 
-void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, const ExpertRange& experts,
-                             const TensorView& normed, const TensorView& sums, bool from_zero) {
-    using enum TensorRole;
+// Computes experts [first_expert, end_expert).
+void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, std::int32_t first_expert,
+                             std::int32_t end_expert, const TensorView& normed, const TensorView& sums,
+                             bool from_zero) {
     const ModelConfig& config = model_->config();
-    const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
-    const std::int64_t first = expert_rows_.first_row(experts.first);
-    const std::int64_t n = expert_rows_.first_row(experts.end) - first;
-    if (n == 0) return skip_experts(layer, experts);
-    const TensorView inputs = activations_.rows(Activation::ExpertRows, n, config.d_model);
-    const TensorView gate = activations_.rows(Activation::ExpertGate, n, feed_forward.experts.d_ff);
-    const TensorView up = activations_.rows(Activation::ExpertUp, n, feed_forward.experts.d_ff);
+    const std::int64_t d_ff = config.layers[layer].feed_forward.experts.d_ff;
+    const std::int64_t first = expert_rows_.first_row(first_expert);
+    const std::int64_t n = expert_rows_.first_row(end_expert) - first;
+    if (n == 0) return;
+    const ExpertWave wave{first, activations_.rows(Activation::ExpertRows, n, config.d_model),
+                          activations_.rows(Activation::ExpertGate, n, d_ff),
+                          activations_.rows(Activation::ExpertUp, n, d_ff)};
     const auto from = static_cast<std::size_t>(first);
     const auto count = static_cast<std::size_t>(n);
     stage(
-        PassStage::Sum, layer, n, [&] { return rows_bytes(inputs); },
+        PassStage::Sum, layer, n, [&] { return rows_bytes(wave.inputs); },
         [&] {
             move_rows(exec(), {.src = normed.data,
-                               .dst = inputs.data,
+                               .dst = wave.inputs.data,
                                .n_planes = 1,
                                .row_bytes = normed.row_stride_bytes,
                                .src_rows = expert_rows_.tokens().subspan(from, count).data(),
                                .dst_rows = expert_rows_.places().data(),
                                .n_rows = n});
         });
-    const LayerWeights& weights = model_->weights().layers[layer];
-    const Product products[] = {{Gate, gate, weights[GateBias]}, {Up, up, weights[UpBias]}};
-    multiply_experts(layer, experts, inputs, products);
+    resident_group_.clear();
+    for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
+        if (expert_rows_.n_rows(expert) > 0 && !model_->expert_streams(layer, expert))
+            resident_group_.push_back(expert);
+    if (!resident_group_.empty()) compute_group(layer, rows, wave, resident_group_);
+    for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
+        if (expert_rows_.n_rows(expert) > 0 && model_->expert_streams(layer, expert))
+            compute_group(layer, rows, wave, {&expert, 1});
     stage(
-        PassStage::Activation, layer, n, [&] { return rows_bytes(gate) + rows_bytes(up); },
+        PassStage::Sum, layer, n, [&] { return rows_bytes(wave.inputs) + rows_bytes(sums); },
         [&] {
-            gated_activation(exec(), {.gate = gate,
-                                      .up = up,
-                                      .y = gate,
-                                      .kind = feed_forward.activation,
-                                      .limit = feed_forward.activation_limit,
-                                      .next = next_weights(layer, rows, {Down}, experts)});
-        });
-    // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any
-    // more.
-    const Product down{Down, inputs, weights[DownBias]};
-    multiply_experts(layer, experts, gate, {&down, 1});
-    stage(
-        PassStage::Sum, layer, n, [&] { return rows_bytes(inputs) + rows_bytes(sums); },
-        [&] {
-            combine_experts(exec(), {.rows = inputs,
+            combine_experts(exec(), {.rows = wave.inputs,
                                      .tokens = expert_rows_.tokens().subspan(from, count).data(),
                                      .weights = expert_rows_.weights().subspan(from, count).data(),
                                      .sums = sums,
@@ -189,24 +199,69 @@ void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, const Exp
         });
 }
 
-void ModelPass::multiply_experts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
-                                 std::span<const Product> products) {
+// Computes the rows of `experts`, all of the wave and ascending, together.
+void ModelPass::compute_group(std::int64_t layer, const PassRows& rows, const ExpertWave& wave,
+                              std::span<const std::int32_t> experts) {
+    using enum TensorRole;
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const Product products[] = {{Gate, wave.gate, weights[GateBias]}, {Up, wave.up, weights[UpBias]}};
+    multiply_experts(layer, wave.first, experts, wave.inputs, products);
     stage(
-        product_stage(products.front().role), layer, x.rows(),
+        PassStage::Activation, layer, rows_of(experts),
+        [&] { return 2 * rows_bytes(wave.gate.slice_rows(0, rows_of(experts))); },
+        [&] { activate_group(layer, rows, wave, experts); });
+    // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any
+    // more.
+    const Product down{Down, wave.inputs, weights[DownBias]};
+    multiply_experts(layer, wave.first, experts, wave.gate, {&down, 1});
+}
+
+// Computes the activation of each run of neighbouring rows of the group. The layout for the next product is asked for
+// only if there is one run, since a device keeps that of the last output alone.
+void ModelPass::activate_group(std::int64_t layer, const PassRows& rows, const ExpertWave& wave,
+                               std::span<const std::int32_t> experts) {
+    const FeedForwardConfig& feed_forward = model_->config().layers[layer].feed_forward;
+    const std::int64_t begin_of_all = expert_rows_.first_row(experts.front());
+    const bool is_one_run = expert_rows_.first_row(experts.back() + 1) - begin_of_all == rows_of(experts);
+    const NextWeights next = is_one_run ? next_weights(layer, rows, {TensorRole::Down}, experts) : NextWeights{};
+    for (std::size_t i = 0; i < experts.size();) {
+        const std::int64_t begin = expert_rows_.first_row(experts[i]);
+        std::int64_t end = begin;
+        for (; i < experts.size() && expert_rows_.first_row(experts[i]) == end; ++i)
+            end += expert_rows_.n_rows(experts[i]);
+        const TensorView gate = wave.gate.slice_rows(begin - wave.first, end - begin);
+        gated_activation(exec(), {.gate = gate,
+                                  .up = wave.up.slice_rows(begin - wave.first, end - begin),
+                                  .y = gate,
+                                  .kind = feed_forward.activation,
+                                  .limit = feed_forward.activation_limit,
+                                  .next = next});
+    }
+}
+
+std::int64_t ModelPass::rows_of(std::span<const std::int32_t> experts) const {
+    std::int64_t n = 0;
+    for (const std::int32_t expert : experts) n += expert_rows_.n_rows(expert);
+    return n;
+}
+
+// Multiplies the rows of `experts`. Row 0 of x and of the results is row `first_row` of expert_rows_.
+void ModelPass::multiply_experts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
+                                 const ConstTensorView& x, std::span<const Product> products) {
+    stage(
+        product_stage(products.front().role), layer, rows_of(experts),
         [&] {
             std::size_t bytes = 0;
-            for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
-                if (expert_rows_.n_rows(expert) > 0) bytes += weight_bytes(layer, products, expert);
+            for (const std::int32_t expert : experts) bytes += weight_bytes(layer, products, expert);
             return bytes;
         },
-        [&] { multiply_expert_parts(layer, experts, x, products); });
+        [&] { multiply_expert_parts(layer, first_row, experts, x, products); });
 }
 
 // Multiplies the rows of each expert by its matrices. Parts that are on the device at the same time go to the kernel
 // together; a streamed item is computed with, and released, where its last part ends.
-void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
-                                      std::span<const Product> products) {
-    const std::int64_t first = expert_rows_.first_row(experts.first);
+void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
+                                      const ConstTensorView& x, std::span<const Product> products) {
     expert_products_.clear();  // of a pass that has failed here
     const auto compute = [&] {
         try {
@@ -214,15 +269,14 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& exp
         } catch (const NonFiniteRow& damaged) {
             const auto bytes = expert_products_[damaged.product()].x.data - x.data;
             refuse_expert_row(expert_rows_, products.front().role,
-                              first + bytes / static_cast<std::int64_t>(x.row_stride_bytes) + damaged.row(),
+                              first_row + bytes / static_cast<std::int64_t>(x.row_stride_bytes) + damaged.row(),
                               paths_.positions());
         }
         expert_products_.clear();
     };
-    for (std::int32_t expert = experts.first; expert < experts.end; ++expert) {
-        const std::int64_t begin = expert_rows_.first_row(expert) - first;
+    for (const std::int32_t expert : experts) {
+        const std::int64_t begin = expert_rows_.first_row(expert) - first_row;
         const std::int64_t n = expert_rows_.n_rows(expert);
-        if (n == 0) continue;
         for (const Product& product : products) {
             const TensorView y = product.y.slice_rows(begin, n);
             for (const MatrixPart& part : model_->parts(layer, product.role, expert)) {
@@ -234,25 +288,27 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& exp
                     args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
                                             DType::F32, part.packed.shape[0]);
                 const bool streams = model_->streams(part.item);
-                if (streams) args.weights.data = acquire_part(layer, part);
+                if (streams) args.weights.data = acquire_expert(layer, part);
                 const bool ends = streams && part.ends_item;
                 if (ends || expert_products_.size() == expert_products_.capacity()) compute();
-                if (ends) weights_->release_item(part.item, *stream_);
+                if (ends) release_expert(part.item);
             }
         }
     }
     if (!expert_products_.empty()) compute();
 }
 
-// Lets the streamed items of experts that no token chose pass.
-void ModelPass::skip_experts(std::int64_t layer, const ExpertRange& experts) {
-    for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
-        for (const TensorInfo& info : kExpertTensors)
-            for (const MatrixPart& part : model_->parts(layer, info.role, expert))
-                if (model_->streams(part.item) && part.ends_item) {
-                    static_cast<void>(acquire_part(layer, part));
-                    weights_->release_item(part.item, *stream_);
-                }
+const std::byte* ModelPass::acquire_expert(std::int64_t layer, const MatrixPart& part) {
+    const auto began = std::chrono::steady_clock::now();
+    const std::byte* data = acquire_part(layer, part);
+    if (counted_ != nullptr)
+        counted_->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return data;
+}
+
+void ModelPass::release_expert(std::int32_t item) {
+    weights_->release_item(item, *stream_);
+    if (counted_ != nullptr) counted_->copied_bytes += model_->items()[item].bytes;
 }
 
 }  // namespace slipstream

@@ -55,7 +55,13 @@ ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits&
       delta_steps_(model.config().is_recurrent() ? DeltaSteps::most(limits.n_tokens, limits.max_drafts) : 0),
       expert_rows_(model.config(), limits.n_tokens) {
     constexpr std::size_t kProductsTogether = 256;
-    if (model.config().has_experts()) expert_products_.reserve(kProductsTogether);
+    if (model.config().has_experts()) {
+        expert_products_.reserve(kProductsTogether);
+        needed_items_.reserve(model.items().size());
+        expert_figures_.resize(static_cast<std::size_t>(model.config().n_layers()));
+        resident_group_.reserve(static_cast<std::size_t>(
+            model.config().largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; })));
+    }
     query_factors_.reserve(static_cast<std::size_t>(limits.n_tokens));
 }
 
@@ -423,11 +429,11 @@ const std::byte* ModelPass::acquire_part(std::int64_t layer, const MatrixPart& p
 // op's output next: the op may lay out its output for them. Returns none in prefill chunks, whose kernels may need
 // another layout.
 NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows, std::initializer_list<TensorRole> roles,
-                                    const ExpertRange& experts) const {
+                                    std::span<const std::int32_t> experts) const {
     NextWeights next;
     if (rows.phase == Phase::Prefill) return next;
     for (const TensorRole role : roles)
-        for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
+        for (const std::int32_t expert : experts)
             for (const MatrixPart& part : model_->parts(layer, role, expert))
                 next.set(static_cast<std::size_t>(part.packed.dtype));
     return next;

@@ -3,6 +3,7 @@
 // through which layers, and owns streams, graphs and errors.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -17,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/pass/activations.h"
 #include "runtime/pass/delta_steps.h"
+#include "runtime/pass/expert_figures.h"
 #include "runtime/pass/expert_rows.h"
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_hooks.h"
@@ -76,6 +78,9 @@ public:
     void profile_with(PassProfile* profile) { profile_ = profile; }
     [[nodiscard]] PassProfile* profile() const { return profile_; }
 
+    /// Returns [n_layers]: what passes needed of experts since construction; empty if no layer has experts.
+    [[nodiscard]] std::span<const ExpertFigures> expert_figures() const { return expert_figures_; }
+
     // The steps of a pass, in this order.
 
     /// Sets the tokens of the pass to those at `nodes` of `kv`.
@@ -99,10 +104,12 @@ private:
         ConstTensorView bias{};
     };
 
-    /// Experts [first, end).
-    struct ExpertRange {
-        std::int32_t first = 0;
-        std::int32_t end = 0;
+    /// Rows of consecutive experts that are in memory together: those from expert_rows_' row `first` on.
+    struct ExpertWave {
+        std::int64_t first = 0;
+        TensorView inputs;  // then the results of the experts
+        TensorView gate;
+        TensorView up;
     };
 
     [[nodiscard]] ExecRef exec() const { return {model_->device(), *stream_}; }
@@ -139,13 +146,21 @@ private:
     void weigh_shared(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
     [[noreturn]] void refuse_damaged(std::string_view what, std::int64_t row) const;
     void compute_experts(std::int64_t layer, const PassRows& rows, const TensorView& normed, const TensorView& sums);
-    void compute_wave(std::int64_t layer, const PassRows& rows, const ExpertRange& experts, const TensorView& normed,
-                      const TensorView& sums, bool from_zero);
-    void multiply_experts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
-                          std::span<const Product> products);
-    void multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
-                               std::span<const Product> products);
-    void skip_experts(std::int64_t layer, const ExpertRange& experts);
+    void compute_wave(std::int64_t layer, const PassRows& rows, std::int32_t first, std::int32_t end,
+                      const TensorView& normed, const TensorView& sums, bool from_zero);
+    void compute_group(std::int64_t layer, const PassRows& rows, const ExpertWave& wave,
+                       std::span<const std::int32_t> experts);
+    void activate_group(std::int64_t layer, const PassRows& rows, const ExpertWave& wave,
+                        std::span<const std::int32_t> experts);
+    void multiply_experts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
+                          const ConstTensorView& x, std::span<const Product> products);
+    void multiply_expert_parts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
+                               const ConstTensorView& x, std::span<const Product> products);
+    [[nodiscard]] std::int64_t rows_of(std::span<const std::int32_t> experts) const;
+    /// acquire_part() and the release of an item of an expert, counted in expert_figures_.
+    [[nodiscard]] const std::byte* acquire_expert(std::int64_t layer, const MatrixPart& part);
+    void release_expert(std::int32_t item);
+    void need_experts(std::int64_t layer, const PassRows& rows);
 
     /// Returns where a part of a streamed item is on the device; waits for it.
     [[nodiscard]] const std::byte* acquire_part(std::int64_t layer, const MatrixPart& part);
@@ -165,9 +180,10 @@ private:
                         std::span<const Product> products, MatmulStore store);
     [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products,
                                            std::int32_t expert = kNoExpert) const;
+    static constexpr std::array kNoExperts{kNoExpert};
     [[nodiscard]] NextWeights next_weights(std::int64_t layer, const PassRows& rows,
                                            std::initializer_list<TensorRole> roles,
-                                           const ExpertRange& experts = {kNoExpert, kNoExpert + 1}) const;
+                                           std::span<const std::int32_t> experts = kNoExperts) const;
 
     const Model* model_;
     Stream* stream_;
@@ -176,8 +192,12 @@ private:
     PassPaths paths_;
     DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
-    std::vector<MatmulArgs> expert_products_;  // that are computed together
-    std::vector<float> query_factors_;         // [n_tokens] of the running pass, for one rotary embedding
+    std::vector<MatmulArgs> expert_products_;    // that are computed together
+    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and do not stream
+    std::vector<ExpertFigures> expert_figures_;  // [n_layers]
+    ExpertFigures* counted_ = nullptr;           // of the running layer; null: its pass is not counted
+    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those that stream
+    std::vector<float> query_factors_;           // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
     PassProfile* profile_ = nullptr;

@@ -32,6 +32,8 @@ PassProfile::PassProfile(const Device& device, std::vector<std::int64_t> layers,
     const bool is_cpu = device.kind() == DeviceKind::Cpu;
     compute_track_ = trace->add_track(fmt::format("{} {}", device.name(), is_cpu ? "ops" : "ops, when enqueued"));
     copy_track_ = trace->add_track(fmt::format("{} {}", device.name(), is_cpu ? "copies" : "copies, enqueued to used"));
+    demand_track_name_ =
+        fmt::format("{} {}", device.name(), is_cpu ? "copies on demand" : "copies on demand, enqueued to used");
 }
 
 void PassProfile::end(const Begin& begin, PassStage stage, Stream& stream, std::int64_t layer, std::int64_t n_tokens,
@@ -56,10 +58,15 @@ void PassProfile::end(const Begin& begin, PassStage stage, Stream& stream, std::
                  .bytes = is_wait ? -1 : static_cast<std::int64_t>(bytes)});
 }
 
-void PassProfile::add_copy(const char* what, std::int64_t layer, std::size_t bytes, const CopyTimes& times) {
+void PassProfile::trace_copies_on_demand() {
+    demand_track_ = trace_->add_track(demand_track_name_);
+}
+
+void PassProfile::add_copy(const char* what, std::int64_t layer, std::size_t bytes, const CopyTimes& times,
+                           CopyOrder order) {
     trace_->add({.name = what,
                  .category = "copy",
-                 .track = copy_track_,
+                 .track = order == CopyOrder::OnDemand ? demand_track_ : copy_track_,
                  .begin = times.begin,
                  .end = times.end,
                  .layer = model_layer(layer),

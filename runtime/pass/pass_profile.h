@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct StageTotal {
     std::int64_t calls = 0;
 };
 
+/// Whether an item is copied by a schedule that was made before its pass, or when a pass asks for it.
+enum class CopyOrder : std::uint8_t { Scheduled, OnDemand };
+
 /// Whether a stage ends when its work is enqueued, or when it is done; on a CPU device there is no difference.
 enum class StageEnd : std::uint8_t { Enqueued, Synchronized };
 
@@ -67,8 +71,11 @@ public:
     void end(const Begin& begin, PassStage stage, Stream& stream, std::int64_t layer, std::int64_t n_tokens,
              std::size_t bytes);
     /// Adds a copy of `bytes` bytes from the host to the device, of weights or KV, to the trace; requires has_trace().
-    /// `layer` counts the layers that the device's passes run, from 0; -1: the copy is of no layer.
-    void add_copy(const char* what, std::int64_t layer, std::size_t bytes, const CopyTimes& times);
+    /// `layer` counts the layers that the device's passes run, from 0; -1: the copy is of no layer. Copies on demand
+    /// require trace_copies_on_demand() before.
+    void add_copy(const char* what, std::int64_t layer, std::size_t bytes, const CopyTimes& times, CopyOrder order);
+    /// Gives copies on demand a track of their own, since they overlap with the others. Requires has_trace().
+    void trace_copies_on_demand();
 
     [[nodiscard]] const StageTotal& total(PassStage stage) const { return totals_[static_cast<std::size_t>(stage)]; }
     void clear() { totals_ = {}; }
@@ -86,6 +93,8 @@ private:
     TraceFile* trace_;
     std::uint32_t compute_track_ = 0;
     std::uint32_t copy_track_ = 0;
+    std::string demand_track_name_;
+    std::uint32_t demand_track_ = 0;
     Clock::duration waited_{};  // time spent in all waits so far
     std::array<StageTotal, kPassStages> totals_{};
 };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "kernels/device.h"
 #include "runtime/cache/pass_kv.h"
@@ -26,6 +27,10 @@ struct PassReads {
 class WeightStream {
 public:
     virtual ~WeightStream() = default;
+    /// Announces the items that a layer's experts read next (Model::is_on_demand()): those of all experts that tokens
+    /// of the pass chose, ascending. All of them must then be acquired and released, and none that was not announced.
+    /// Call at most once for each layer, before the first acquire_item() of such an item.
+    virtual void need_items(std::span<const std::int32_t> items) = 0;
     /// Returns the device address of an item, for work enqueued on `compute` from now on; valid until release_item().
     /// Items must be acquired in reading order; an item may be acquired again until it is released. Throws IoError if
     /// its copy failed.

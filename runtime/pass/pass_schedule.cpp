@@ -31,6 +31,11 @@ std::int64_t copies_of(std::int64_t n_chunks, std::int64_t per_copy) {
            ceil_div(n_chunks % kChunksPerExtent, per_copy);
 }
 
+// Returns the most KV chunks of a layer that can be on the host; not more than 0 if all are resident.
+std::int64_t n_host_chunks(const PassReads& reads, std::int64_t layer) {
+    return ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens) - reads.kv->resident_chunks(layer);
+}
+
 }  // namespace
 
 std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
@@ -38,24 +43,33 @@ std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
 }
 
-ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
-    ScheduleBounds bounds{.n_items = std::ssize(reads.model->items())};
-    for (std::size_t i = 0; i < reads.model->items().size(); ++i)
-        if (reads.model->streams(static_cast<std::int32_t>(i)))
-            bounds.item_bytes = std::max(bounds.item_bytes, reads.model->items()[i].bytes);
-    if (reads.kv->host() == nullptr) return bounds;
-    const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
-    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer) {
-        const std::int64_t n_host = n_chunks - reads.kv->resident_chunks(layer);
-        if (n_host <= 0) continue;
-        const std::size_t chunk_bytes = reads.kv->layout(layer).chunk_bytes();
-        const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
-        bounds.n_items += copies_of(n_host, per_copy);
-        if (reads.model->config().window(layer) > 0)
-            ++bounds.n_items;  // no copy goes on from a ring's end to its begin
-        bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
+RingSlots ring_slots(const PassReads& reads) {
+    RingSlots slots;
+    for (std::int32_t i = 0; i < std::ssize(reads.model->items()); ++i) {
+        if (!reads.model->streams(i)) continue;
+        std::size_t& slot = reads.model->is_on_demand(i) ? slots.on_demand : slots.scheduled;
+        slot = std::max(slot, TransferRing::slot_bytes(reads.model->items()[i].bytes));
     }
-    return bounds;
+    if (reads.kv->host() == nullptr) return slots;
+    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer)
+        if (n_host_chunks(reads, layer) > 0)
+            slots.scheduled =
+                std::max(slots.scheduled, TransferRing::slot_bytes(reads.kv->layout(layer).chunk_bytes()));
+    return slots;
+}
+
+std::int64_t most_scheduled_items(const PassReads& reads, std::size_t ring_bytes) {
+    std::int64_t n = 0;
+    for (std::int32_t i = 0; i < std::ssize(reads.model->items()); ++i)
+        if (reads.model->streams(i) && !reads.model->is_on_demand(i)) ++n;
+    if (reads.kv->host() == nullptr) return n;
+    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer) {
+        const std::int64_t n_host = n_host_chunks(reads, layer);
+        if (n_host <= 0) continue;
+        n += copies_of(n_host, chunks_per_copy(ring_bytes, reads.kv->layout(layer).chunk_bytes()));
+        if (reads.model->config().window(layer) > 0) ++n;  // no copy goes on from a ring's end to its begin
+    }
+    return n;
 }
 
 void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
@@ -67,7 +81,7 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
     copies.clear();
     const auto add_weights = [&](std::size_t index) {
         const auto i = static_cast<std::int32_t>(index);
-        if (!model.streams(i)) return;
+        if (!model.streams(i) || model.is_on_demand(i)) return;
         items.push_back({.weight_item = i, .bytes = model.items()[index].bytes});
         copies.push_back({.source = model.item_data(i), .bytes = model.items()[index].bytes});
     };

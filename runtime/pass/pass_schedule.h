@@ -1,5 +1,6 @@
 // The schedule of a pass: the items that it reads from the host, in order. Items of weights that are not resident, and
-// before the second half of each layer the chunks of its KV that are not.
+// before the second half of each layer the chunks of its KV that are not. Experts are not in it, since a schedule is
+// made before the tokens of its pass are known: their items are copied on demand (WeightStream::need_items()).
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "offload/ring_parts.h"
 #include "offload/transfer_ring.h"
 #include "runtime/cache/kv_ring.h"
 #include "runtime/pass/pass_reads.h"
@@ -26,12 +28,10 @@ struct ScheduleItem {
 /// extent.
 [[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
 
-/// Bounds of the schedules over some PassReads: those with every KV chunk on the host that can be there.
-struct ScheduleBounds {
-    std::int64_t n_items = 0;
-    std::size_t item_bytes = 0;  // bytes of the largest item
-};
-[[nodiscard]] ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes);
+/// Returns the slots of the largest items that passes over `reads` copy; of KV, that of a chunk.
+[[nodiscard]] RingSlots ring_slots(const PassReads& reads);
+/// Returns the items of the longest schedule over `reads`: with every KV chunk on the host that can be there.
+[[nodiscard]] std::int64_t most_scheduled_items(const PassReads& reads, std::size_t ring_bytes);
 
 /// Makes the schedule of a pass over `reads` that begins after the positions committed now; KV chunks below
 /// `host_chunks` are read from the host. Sets `items` to its items, and `copies` to one copy for each of them.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -11,31 +14,65 @@
 
 namespace slipstream {
 
+namespace {
+
+constexpr std::int64_t kMostInRing = 4096;  // items in a ring at once
+
+// Returns the slots of the largest items over all of `reads`. Throws OutOfBudget if the ring does not hold two of each.
+RingSlots checked_slots(const std::vector<PassReads>& reads, std::string_view device, std::size_t ring_bytes) {
+    RingSlots most;
+    for (const PassReads& both : reads) {
+        const RingSlots slots = ring_slots(both);
+        most.scheduled = std::max(most.scheduled, slots.scheduled);
+        most.on_demand = std::max(most.on_demand, slots.on_demand);
+    }
+    if (ring_bytes >= most.least_ring_bytes()) return most;
+    const std::size_t largest = std::max(most.scheduled, most.on_demand);
+    const std::string experts =
+        std::min(most.scheduled, most.on_demand) == 0
+            ? fmt::format("the largest item that streams, {} bytes", largest)
+            : fmt::format("the largest item that streams, {} bytes, and two of an expert, {} bytes", most.scheduled,
+                          most.on_demand);
+    throw OutOfBudget(fmt::format("{}: a ring of {} bytes does not hold two of {}; raise --ring or --device-memory",
+                                  device, ring_bytes, experts));
+}
+
+// Returns the most items on demand that a layer can need.
+std::int64_t most_needed_items(const Model& model) {
+    std::vector<std::int64_t> n(model.config().n_layers() + 1, 0);
+    for (std::int32_t i = 0; i < std::ssize(model.items()); ++i)
+        if (model.is_on_demand(i)) ++n[model.items()[i].layer];
+    return *std::ranges::max_element(n);
+}
+
+}  // namespace
+
 PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes)
     : arena_(&arena) {
     CHECK(!reads.empty());
-    ScheduleBounds most;
-    std::int64_t n_chunks = 0;
-    for (const PassReads& both : reads) {
-        const ScheduleBounds bounds = schedule_bounds(both, ring_bytes);
-        most.n_items = std::max(most.n_items, bounds.n_items);
-        most.item_bytes = std::max(most.item_bytes, bounds.item_bytes);
-        n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
-    }
     Device& device = reads.front().model->device();
-    const std::size_t item = TransferRing::slot_bytes(most.item_bytes);
-    if (ring_bytes < 2 * item)
-        throw OutOfBudget(
-            fmt::format("{}: a ring of {} bytes does not hold two of the largest item that streams, {} bytes; raise "
-                        "--ring or --device-memory",
-                        device.name(), ring_bytes, item));
+    parts_ = divide_ring(ring_bytes, checked_slots(reads, device.name(), ring_bytes));
+    std::int64_t n_items = 0;
+    std::int64_t n_chunks = 0;
+    std::int64_t n_needed = 0;
+    for (const PassReads& both : reads) {
+        n_items = std::max(n_items, most_scheduled_items(both, parts_.scheduled));
+        n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
+        n_needed = std::max(n_needed, most_needed_items(*both.model));
+    }
     region_ = device.allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");
+    const std::span<std::byte> region(region_.data(), region_.size_bytes());
     copy_in_ = device.make_stream(StreamKind::CopyIn);
-    ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
-                                           std::clamp<std::int64_t>(2 * most.n_items, 1, 4096));
-    prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, most.n_items);
-    for (Schedule& schedule : schedules_) schedule.items.reserve(most.n_items);
+    ring_ = std::make_unique<TransferRing>(device, region.first(parts_.scheduled), *copy_in_,
+                                           std::clamp<std::int64_t>(2 * n_items, 1, kMostInRing));
+    prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, n_items);
+    for (Schedule& schedule : schedules_) schedule.items.reserve(n_items);
     segment_.assign(n_chunks, nullptr);
+    if (n_needed == 0) return;
+    needed_.reserve(n_needed);
+    demand_copies_ = device.make_stream(StreamKind::CopyIn);
+    demand_ring_ = std::make_unique<TransferRing>(device, region.subspan(parts_.scheduled), *demand_copies_,
+                                                  std::min<std::int64_t>(2 * n_needed, kMostInRing));
 }
 
 PassStream::~PassStream() {
@@ -48,7 +85,7 @@ void PassStream::next_schedule(std::vector<TransferItem>& copies) {
     made.reads = reads_;
     HostKv* host = made.reads.kv->host();
     made.host_chunks = host != nullptr ? host->snapshot(*this) : 0;
-    make_schedule(made.reads, made.host_chunks, ring_bytes(), made.items, copies);
+    make_schedule(made.reads, made.host_chunks, parts_.scheduled, made.items, copies);
 }
 
 // Reports to the host KV that no schedule relies on its snapshot any more: the schedule made last runs, or is dropped.
@@ -75,12 +112,17 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     if (n_made_ == n_begun_) drop_schedule();  // else the next schedule is made, and relies on a newer snapshot
 }
 
-const std::byte* PassStream::acquire_next(Stream& compute) {
+template <typename Acquire>
+const std::byte* PassStream::wait_for(const char* what, const Acquire& acquire) {
     const auto began = std::chrono::steady_clock::now();
-    const std::byte* data = with_context(running().items[at_].weight_item >= 0 ? "weights" : "KV",
-                                         [&] { return prefetcher_->acquire(static_cast<std::int64_t>(at_), compute); });
+    const std::byte* data = with_context(what, acquire);
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
+}
+
+const std::byte* PassStream::acquire_next(Stream& compute) {
+    return wait_for(running().items[at_].weight_item >= 0 ? "weights" : "KV",
+                    [&] { return prefetcher_->acquire(static_cast<std::int64_t>(at_), compute); });
 }
 
 void PassStream::release_next(Stream& compute) {
@@ -95,13 +137,48 @@ void PassStream::release_next(Stream& compute) {
     ++at_;
 }
 
+void PassStream::need_items(std::span<const std::int32_t> items) {
+    CHECK(in_pass_ && demand_ring_ != nullptr && n_used_ == needed_.size(), "{} items are needed, {} of {} used",
+          items.size(), n_used_, needed_.size());
+    needed_.assign(items.begin(), items.end());
+    first_needed_ = demand_ring_->next_number();
+    n_copied_ = n_used_ = 0;
+    with_context("experts", [&] { copy_needed(); });
+}
+
+// Enqueues copies of what is needed, as far as the ring has room.
+void PassStream::copy_needed() {
+    const Model& model = *running().reads.model;
+    for (; n_copied_ < needed_.size(); ++n_copied_) {
+        const std::int32_t item = needed_[n_copied_];
+        const TransferItem copy{.source = model.item_data(item), .bytes = model.items()[item].bytes};
+        if (!demand_ring_->has_room(copy.bytes)) return;
+        demand_ring_->push(copy);
+    }
+}
+
 const std::byte* PassStream::acquire_item(std::int32_t item, Stream& compute) {
+    if (running().reads.model->is_on_demand(item)) {
+        CHECK(in_pass_ && is_needed_next(item), "item {} was not needed next", item);
+        return wait_for("experts", [&] {
+            return demand_ring_->acquire(first_needed_ + static_cast<std::int64_t>(n_used_), compute);
+        });
+    }
     CHECK(in_pass_ && at_ < running().items.size() && running().items[at_].weight_item == item, "item {} out of order",
           item);
     return acquire_next(compute);
 }
 
 void PassStream::release_item(std::int32_t item, Stream& compute) {
+    const Model& model = *running().reads.model;
+    if (model.is_on_demand(item)) {
+        CHECK(in_pass_ && is_needed_next(item), "item {} was not needed next", item);
+        const std::int64_t number = first_needed_ + static_cast<std::int64_t>(n_used_);
+        count_weights(model, item, is_traced() ? demand_ring_->copy_times(number) : CopyTimes{}, CopyOrder::OnDemand);
+        demand_ring_->release(number, compute);
+        ++n_used_;
+        return copy_needed();
+    }
     CHECK(in_pass_ && at_ < running().items.size() && running().items[at_].weight_item == item, "item {} out of order",
           item);
     release_next(compute);
@@ -131,7 +208,8 @@ void PassStream::release_kv(Stream& compute) {
 }
 
 void PassStream::end_pass(Stream& compute) {
-    CHECK(in_pass_);
+    CHECK(in_pass_ && n_used_ == needed_.size(), "a pass ends with {} of {} needed items used", n_used_,
+          needed_.size());
     while (at_ < running().items.size()) {
         static_cast<void>(acquire_next(compute));
         release_next(compute);
@@ -142,7 +220,16 @@ void PassStream::end_pass(Stream& compute) {
 
 void PassStream::abandon(Stream& compute) {
     in_pass_ = false;
+    needed_.clear();
+    n_copied_ = n_used_ = 0;
+    std::exception_ptr failure;
+    try {
+        if (demand_ring_) demand_ring_->drop_all(compute);
+    } catch (...) {
+        failure = std::current_exception();
+    }
     invalidate(compute);
+    if (failure) std::rethrow_exception(failure);
 }
 
 void PassStream::invalidate(Stream& compute) {
@@ -162,20 +249,24 @@ void PassStream::profile_with(PassProfile* profile) {
     CHECK(!in_pass_ && (profile == nullptr || profile->has_trace()),
           "copies are traced by a profile with a trace, from the beginning of a pass on");
     profile_ = profile;
-    if (profile != nullptr) ring_->time_copies();
+    if (profile == nullptr) return;
+    ring_->time_copies();
+    if (demand_ring_ == nullptr) return;
+    demand_ring_->time_copies();
+    profile->trace_copies_on_demand();
 }
 
-void PassStream::count_weights(const Model& model, std::int32_t item, const CopyTimes& times) {
+void PassStream::count_weights(const Model& model, std::int32_t item, const CopyTimes& times, CopyOrder order) {
     const WeightItem& copied = model.items()[item];
     figures_.weights_bytes += copied.bytes;
     if (profile_ == nullptr) return;
     const bool is_head = copied.layer == model.config().n_layers();
-    profile_->add_copy("weights", is_head ? -1 : copied.layer, copied.bytes, times);
+    profile_->add_copy("weights", is_head ? -1 : copied.layer, copied.bytes, times, order);
 }
 
 void PassStream::count_kv(std::int64_t layer, std::size_t bytes, const CopyTimes& times) {
     figures_.kv_bytes += bytes;
-    if (profile_ != nullptr) profile_->add_copy("KV", layer, bytes, times);
+    if (profile_ != nullptr) profile_->add_copy("KV", layer, bytes, times, CopyOrder::Scheduled);
 }
 
 }  // namespace slipstream

@@ -1,11 +1,12 @@
 // PassStream: copies the weights and KV that passes read from host memory through one transfer ring, in the order of
-// the pass's transfer schedule (pass_schedule.h).
+// the pass's transfer schedule (pass_schedule.h). Experts are copied on demand: only those that the tokens of a pass
+// chose, as soon as a layer has chosen them, on a stream of their own, through a part of the ring of their own.
 //
 // Forward acquires each item at its first use and releases it when its last use is enqueued. Items must be acquired in
 // the order of the schedule (CHECKed). Passes over different models and KV caches may take turns, but must not overlap.
 // As soon as the ring has room after the running schedule, the next schedule is made, for the same model and KV, from a
 // snapshot of the KV. So the link stays busy across passes. If the next pass is over another model or KV, the prepared
-// schedule is dropped.
+// schedule is dropped. Items on demand are never copied ahead of their layer.
 #pragma once
 
 #include <array>
@@ -36,7 +37,8 @@ class PassStream final : public WeightStream, public KvStream, public ScheduleSo
 public:
     /// Serves passes over any of `reads` (at least one; all of one device). Takes `ring_bytes` from the device's
     /// budget. Prompts that go layer by layer keep their hidden states in `arena`. All arguments must outlive this
-    /// object. Throws OutOfBudget, also if the ring cannot hold the largest item twice.
+    /// object. Throws OutOfBudget, also if the ring cannot hold the largest scheduled item twice beside the largest
+    /// item on demand twice.
     PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes);
     ~PassStream() override;
     PassStream(const PassStream&) = delete;
@@ -44,11 +46,12 @@ public:
 
     [[nodiscard]] PinnedArena& arena() const { return *arena_; }
     [[nodiscard]] std::size_t ring_bytes() const { return region_.size_bytes(); }
-    /// Returns the stream on which the ring copies. Other copies to the device (hidden states of a prompt) use it too,
-    /// and are then in order with those of the ring.
+    /// Returns the stream on which scheduled items are copied. Other copies to the device (hidden states of a prompt)
+    /// use it too, and are then in order with those of the ring.
     [[nodiscard]] Stream& copy_in() { return *copy_in_; }
 
     void begin_pass(const PassReads& reads, Stream& compute);
+    void need_items(std::span<const std::int32_t> items) override;
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     [[nodiscard]] ChunkRange streamed(std::int64_t layer) const override;
@@ -58,8 +61,8 @@ public:
     /// Ends the pass. Items that the pass did not read (the LM head, if no logits were requested) are waited for and
     /// released.
     void end_pass(Stream& compute);
-    /// Ends a pass that does not come to its end: drops its schedule and the prepared one. Throws the error of a failed
-    /// copy.
+    /// Ends a pass that does not come to its end: drops its schedule, the prepared one, and what was needed. Throws the
+    /// error of a failed copy.
     void abandon(Stream& compute);
 
     /// Stops all copies and returns the memory of the ring, for a prompt that goes layer by layer. The caller must not
@@ -72,7 +75,8 @@ public:
     void profile_with(PassProfile* profile);
     /// Adds an item of weights, or KV of a layer, that a pass has read, to figures() and the trace. Also called for
     /// copies that do not use this object's schedules (PromptStream). `times` is ignored unless is_traced().
-    void count_weights(const Model& model, std::int32_t item, const CopyTimes& times);
+    void count_weights(const Model& model, std::int32_t item, const CopyTimes& times,
+                       CopyOrder order = CopyOrder::Scheduled);
     void count_kv(std::int64_t layer, std::size_t bytes, const CopyTimes& times);
 
     [[nodiscard]] const StreamFigures& figures() const { return figures_; }
@@ -94,17 +98,31 @@ private:
     void drop_schedule();
     [[nodiscard]] const std::byte* acquire_next(Stream& compute);
     void release_next(Stream& compute);
+    template <typename Acquire>
+    [[nodiscard]] const std::byte* wait_for(const char* what, const Acquire& acquire);
+    /// Whether `item` is the next of those that are needed.
+    [[nodiscard]] bool is_needed_next(std::int32_t item) const {
+        return n_used_ < needed_.size() && needed_[n_used_] == item;
+    }
+    void copy_needed();
 
     PinnedArena* arena_;
     Buffer region_;
     std::unique_ptr<Stream> copy_in_;
-    std::unique_ptr<TransferRing> ring_;
+    RingParts parts_;
+    std::unique_ptr<TransferRing> ring_;  // of scheduled items
     std::unique_ptr<PassPrefetcher> prefetcher_;
-    std::array<Schedule, 2> schedules_;  // the running and the prepared schedule: number n is at n % 2
-    PassReads reads_{};                  // model and KV for which the next schedule will be made
-    std::uint64_t n_made_ = 0;           // number of the last schedule that was made; the first is 1
-    std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
-    std::size_t at_ = 0;                 // index in the running schedule of the next item to acquire or release
+    std::unique_ptr<Stream> demand_copies_;
+    std::unique_ptr<TransferRing> demand_ring_;  // of items on demand; null: there are none
+    std::vector<std::int32_t> needed_;           // items on demand of the layer that the pass computes
+    std::int64_t first_needed_ = 0;              // number in demand_ring_ of needed_[0]
+    std::size_t n_copied_ = 0;                   // of needed_: those whose copies are enqueued
+    std::size_t n_used_ = 0;                     // of needed_: those that are released
+    std::array<Schedule, 2> schedules_;          // the running and the prepared schedule: number n is at n % 2
+    PassReads reads_{};                          // model and KV for which the next schedule will be made
+    std::uint64_t n_made_ = 0;                   // number of the last schedule that was made; the first is 1
+    std::uint64_t n_begun_ = 0;                  // number of the schedule that runs, or ran last
+    std::size_t at_ = 0;                         // index in the running schedule of the next item to acquire or release
     bool in_pass_ = false;
     std::vector<const std::byte*> segment_;  // [KV chunks of a layer]: addresses of those of the acquired segment
     StreamFigures figures_;

@@ -118,12 +118,24 @@ const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) 
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
-    if (!last_prefill_chunk_) return;
-    pass_->count_weights(*model_, item, pass_->is_traced() ? prefetcher_->copy_times(index_[item]) : CopyTimes{});
-    prefetcher_->release(index_[item], compute);
+    if (last_prefill_chunk_) release_until(static_cast<std::size_t>(item) + 1, compute);
+}
+
+// Releases all items before item `end`. Experts that the last tokens did not choose are waited for, so that no failed
+// copy is overlooked.
+void PromptStream::release_until(std::size_t end, Stream& compute) {
+    for (; n_released_ < end; ++n_released_) {
+        const std::int64_t index = index_[n_released_];
+        if (index < 0) continue;
+        const auto item = static_cast<std::int32_t>(n_released_);
+        static_cast<void>(acquire_item(item, compute));
+        pass_->count_weights(*model_, item, pass_->is_traced() ? prefetcher_->copy_times(index) : CopyTimes{});
+        prefetcher_->release(index, compute);
+    }
 }
 
 void PromptStream::begin_layer(std::int64_t layer, std::int64_t from) {
+    layer_ = layer;
     if (kv_) with_context("KV", [&] { kv_->begin_layer(layer, from); });
 }
 
@@ -137,6 +149,9 @@ void PromptStream::end_prefill_chunk() {
 }
 
 void PromptStream::end_layer() {
+    std::size_t end = n_released_;
+    while (end < index_.size() && model_->items()[end].layer <= layer_) ++end;
+    release_until(end, exec_.stream);
     if (kv_) with_context("KV", [&] { kv_->end_layer(); });
 }
 

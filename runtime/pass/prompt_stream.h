@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "offload/pass_prefetcher.h"
@@ -45,6 +46,8 @@ public:
     [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const {
         return kv_ ? kv_->filled_chunk(layer, chunk) : nullptr;
     }
+    /// Does nothing: the schedule has all experts that stream, since the prefill chunks of a prompt choose nearly all.
+    void need_items(std::span<const std::int32_t> /*items*/) override {}
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();
@@ -58,6 +61,7 @@ public:
 
 private:
     [[nodiscard]] bool reads(std::size_t item) const;
+    void release_until(std::size_t end, Stream& compute);
 
     PassStream* pass_;
     const Model* model_;
@@ -67,6 +71,8 @@ private:
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassPrefetcher> prefetcher_;  // null if no weights stream
     std::vector<std::int64_t> index_;             // [items]: index of each item in the schedule; -1: not in it
+    std::size_t n_released_ = 0;                  // items before it are released, or not in the schedule
+    std::int64_t layer_ = 0;
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null if no KV streams
     bool last_prefill_chunk_ = false;

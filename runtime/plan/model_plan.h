@@ -72,7 +72,7 @@ public:
     /// Returns true if a prompt reads the streamed weights once, false if it reads them once per prefill chunk of 512
     /// tokens.
     [[nodiscard]] bool prompts_read_weights_once() const {
-        return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
+        return least_ring_bytes_ > 0 || residency_.most_streamed_weights_bytes == 0;
     }
     /// Returns the request for a pass of `n_tokens` tokens after `text_tokens` committed ones; residency() was decided
     /// on the one for pass_tokens() and the full context.

@@ -52,6 +52,7 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
                        .transfer_bytes = item.bytes};
     if (item.expert != kNoExpert) {
         const ExpertsConfig& experts = request.config->experts(item.layer);
+        pass_item.tag = PlanTag::OnDemand;
         pass_item.chosen_share = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
     }
     for (const WeightPart& part : item.parts) {
@@ -112,6 +113,7 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
         }
         // Of an expert: how often it is read, and the tokens that it is then multiplied with.
         const double share = expected_share(pass_item.chosen_share, tokens);
+        item.read_share = share;
         const double vectors = pass_item.chosen_share >= 1.0 ? tokens : tokens * pass_item.chosen_share / share;
         for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += share * static_cast<double>(part.bytes) *
@@ -134,7 +136,7 @@ std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_lay
         if (pass_item.layer != layer) layer_bytes = 0;
         layer = pass_item.layer;
         // The LM head, the last item, does not count as a layer: a prompt needs it once, at its end.
-        if (pass_item.tag == PlanTag::Weights && pass_item.layer != items.back().layer) {
+        if (pass_item.tag != PlanTag::Kv && pass_item.layer != items.back().layer) {
             layer_bytes += slot;
             largest_item = std::max(largest_item, slot);
         }

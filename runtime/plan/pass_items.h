@@ -37,7 +37,8 @@ struct PassItem {
         std::size_t bytes = 0;
     };
     std::vector<Part> parts;  // empty for KV
-    /// Of an item of an expert: the probability that a token chooses it, chosen / experts of the layer; else 1.
+    /// Of an item of an expert (OnDemand): the probability that a token chooses it, chosen / experts of the layer; else
+    /// 1.
     double chosen_share = 1.0;
 };
 

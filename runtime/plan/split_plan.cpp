@@ -139,7 +139,7 @@ SimulatedPass SplitPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) c
 }
 
 bool SplitPlan::prompts_read_weights_once() const {
-    if (kind_ == SplitKind::Tensor && ranks_.size() > 1 && sums_.streamed_weights_bytes > 0) return false;
+    if (kind_ == SplitKind::Tensor && ranks_.size() > 1 && sums_.most_streamed_weights_bytes > 0) return false;
     return std::ranges::all_of(ranks_, &ModelPlan::prompts_read_weights_once);
 }
 
@@ -151,13 +151,14 @@ void SplitPlan::sum_up() {
         sums_.resident_weights_bytes += plan.resident_weights_bytes;
         sums_.resident_kv_bytes += plan.resident_kv_bytes;
         sums_.streamed_weights_bytes += plan.streamed_weights_bytes;
+        sums_.most_streamed_weights_bytes += plan.most_streamed_weights_bytes;
         sums_.streamed_kv_bytes += plan.streamed_kv_bytes;
     }
     const SimulatedPass pass_of_plan = pass(pass_tokens_);
     sums_.pass_seconds = pass_of_plan.seconds;
     sums_.link_busy_fraction = pass_of_plan.link_busy_fraction;
     const bool kv = sums_.streamed_kv_bytes > 0;
-    const bool weights = sums_.streamed_weights_bytes > 0;
+    const bool weights = sums_.most_streamed_weights_bytes > 0;
     sums_.regime = kv        ? weights ? Regime::BothStream : Regime::KvStreams
                    : weights ? Regime::WeightsStream
                              : Regime::AllFits;

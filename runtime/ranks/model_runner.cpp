@@ -1,6 +1,7 @@
 #include "runtime/ranks/model_runner.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -140,6 +141,19 @@ StreamFigures ModelRunner::streamed() const {
         sum.wait_seconds += figures.wait_seconds;
     }
     return sum;
+}
+
+std::vector<ExpertFigures> ModelRunner::expert_figures() const {
+    std::vector<ExpertFigures> all;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::span<const ExpertFigures> figures = ranks_[rank]->forward->expert_figures();
+        for (std::size_t i = 0; i < figures.size(); ++i) {
+            const std::size_t layer = layers_[rank].empty() ? i : static_cast<std::size_t>(layers_[rank][i]);
+            if (all.size() <= layer) all.resize(layer + 1);
+            all[layer] += figures[i];
+        }
+    }
+    return all;
 }
 
 std::uint64_t ModelRunner::logits_bytes() const {

@@ -106,6 +106,9 @@ public:
     [[nodiscard]] bool has_graphs() const;
     /// Returns what passes have read from host memory and how long they waited for it, summed over all ranks.
     [[nodiscard]] StreamFigures streamed() const;
+    /// Returns for each layer of the model what passes needed of its experts, without those of the self-check; empty if
+    /// no layer has experts.
+    [[nodiscard]] std::vector<ExpertFigures> expert_figures() const;
     /// Returns the bytes of logits that were copied from devices to the host, summed over all ranks.
     [[nodiscard]] std::uint64_t logits_bytes() const;
 

@@ -156,6 +156,48 @@ TEST(PassSimulation, ABlockLargerThanTheRingIsABug) {
     EXPECT_DEATH(static_cast<void>(simulate_passes(request_of({block(1.0)}), {0}, kBlock - 1)), "does not fit");
 }
 
+PlanItem on_demand(double compute_seconds, double share = 1.0) {
+    PlanItem item = block(compute_seconds);
+    item.tag = PlanTag::OnDemand;
+    item.read_share = share;
+    return item;
+}
+
+TEST(PassSimulation, WhatIsDemandedComesWhenItIsItsTurn) {
+    // Four seconds of other things, then a second of copying, and of computing what came. No copy runs ahead.
+    EXPECT_DOUBLE_EQ(streamed(request_of({block(0.0), on_demand(1.0)}), 4).seconds, 1.0 + 1.0 + 1.0);
+    ResidencyRequest request = request_of({block(4.0), on_demand(1.0)});
+    request.fixed_seconds = 2.0;
+    const SimulatedPass pass = simulate_passes(request, {kBlock, 0}, 2 * kBlock);
+    EXPECT_DOUBLE_EQ(pass.seconds, 4.0 + 1.0 + 1.0 + 2.0);
+    EXPECT_DOUBLE_EQ(pass.link_busy_fraction, 1.0 / 8.0);
+}
+
+TEST(PassSimulation, ARunOnDemandIsComputedWhileItIsCopied) {
+    // Eight items, half of them on the device, of which a pass reads a quarter: one is copied, two are computed.
+    ResidencyRequest request = request_of({8, on_demand(0.25 * 3.0, 0.25)});
+    const std::vector<std::size_t> half{kBlock, kBlock, kBlock, kBlock, 0, 0, 0, 0};
+    EXPECT_DOUBLE_EQ(simulate_passes(request, half, 2 * kBlock).seconds, 6.0);
+    // A slower link: four seconds of copying, then three of computing what came.
+    request.link_bytes_per_second = kBlock / 4.0;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, half, 2 * kBlock).seconds, 7.0);
+    // Where less than one is expected, the computing that waits is as little as that.
+    const std::vector<std::size_t> all_but_one{kBlock, kBlock, kBlock, kBlock, kBlock, kBlock, kBlock, 0};
+    EXPECT_DOUBLE_EQ(simulate_passes(request, all_but_one, 2 * kBlock).seconds, 6.0);
+    request.link_bytes_per_second = kBlock / 40.0;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, all_but_one, 2 * kBlock).seconds, 10.0 + 0.75);
+}
+
+TEST(PassSimulation, WhatIsDemandedSharesTheLinkWithScheduledCopies) {
+    // A second of copying for each of the four blocks of the next pass and the two that are demanded; the ring has room
+    // for all, so that the link never rests.
+    const ResidencyRequest request =
+        request_of({on_demand(0.0), on_demand(0.0), block(0.0), block(0.0), block(0.0), block(0.0)});
+    const SimulatedPass pass = streamed(request, 32);
+    EXPECT_NEAR(pass.seconds, 6.0, 1e-9);
+    EXPECT_NEAR(pass.link_busy_fraction, 1.0, 1e-9);
+}
+
 // Whatever the schedule: never faster than link or device alone, never slower than both one after the other.
 TEST(PassSimulation, LiesBetweenItsBounds) {
     std::mt19937 random(1);
@@ -166,19 +208,20 @@ TEST(PassSimulation, LiesBetweenItsBounds) {
         double compute = 0.0;
         double copied = 0.0;
         for (int i = drawn(1, 30); i > 0; --i) {
-            PlanItem item = block(drawn(0, 100) / 100.0);
+            PlanItem item = drawn(0, 2) == 0 ? on_demand(drawn(0, 100) / 100.0, drawn(1, 100) / 100.0)
+                                             : block(drawn(0, 100) / 100.0);
             item.bytes = static_cast<std::size_t>(drawn(1, 10)) * 32;
             item.transfer_bytes = item.bytes;
             request.schedule.push_back(item);
             resident.push_back(drawn(0, 2) == 0 ? item.bytes : 0);
             compute += item.compute_seconds;
-            copied += static_cast<double>(item.bytes - resident.back());
+            copied += item.read_share * static_cast<double>(item.bytes - resident.back());
         }
         request.link_bytes_per_second = drawn(50, 2000);
         request.fixed_seconds = drawn(0, 3) / 2.0;
         const double link = copied / request.link_bytes_per_second;
         const double device = compute + request.fixed_seconds;
-        const double seconds = simulate_passes(request, resident, 320U * static_cast<unsigned>(drawn(1, 20))).seconds;
+        const double seconds = simulate_passes(request, resident, 1280U * static_cast<unsigned>(drawn(1, 20))).seconds;
         EXPECT_GE(seconds, std::max(link, device) * (1.0 - 1e-9)) << "round " << round;
         EXPECT_LE(seconds, (link + device) * (1.0 + 1e-9)) << "round " << round;
     }

@@ -42,6 +42,26 @@ PlanItem kv(std::size_t n_chunks, std::size_t chunk_bytes) {
             .compute_seconds = static_cast<double>(n_chunks * chunk_bytes) / (100.0 * kMiB)};
 }
 
+// Read by `share` of all passes.
+PlanItem on_demand(std::size_t bytes, double share) {
+    PlanItem item = weights(bytes);
+    item.tag = PlanTag::OnDemand;
+    item.read_share = share;
+    item.compute_seconds *= share;
+    return item;
+}
+
+// Layers of weights, 2 MiB, 32 chunks of KV, and 8 items of 1 MiB of which a pass reads 2.
+ResidencyRequest mixture(int n, std::size_t chunk_bytes) {
+    ResidencyRequest request{.link_bytes_per_second = 10.0 * kMiB};
+    for (int layer = 0; layer < n; ++layer) {
+        request.schedule.push_back(weights(2 * kMiB));
+        request.schedule.push_back(kv(32, chunk_bytes));
+        for (int i = 0; i < 8; ++i) request.schedule.push_back(on_demand(kMiB, 0.25));
+    }
+    return request;
+}
+
 // Layers of weights, 2 and 6 MiB, around 32 chunks of KV.
 ResidencyRequest layers(int n, std::size_t chunk_bytes) {
     ResidencyRequest request{.link_bytes_per_second = 10.0 * kMiB};
@@ -237,6 +257,66 @@ TEST(ResidencyPlan, TheBeginningOfAWindowIsNoPlaceForMemory) {
     EXPECT_EQ(plan.streamed_kv_bytes, 16 * kMiB);
 }
 
+// 16 MiB of weights, 8 of KV, 64 on demand.
+TEST(ResidencyPlan, ItemsOnDemandStreamBeforeWeightsAndKv) {
+    ResidencyRequest request = mixture(8, kMiB / 32);
+    request.ring_bytes = 4 * kMiB;
+    for (const std::size_t free : {0, 1, 20, 55}) {  // MiB for items on demand
+        request.budget_bytes = (4 + 16 + 8 + free) * kMiB;
+        const ResidencyPlan plan = plan_residency(request);
+        EXPECT_EQ(plan.regime, Regime::WeightsStream);
+        EXPECT_EQ(plan.resident_kv_bytes, 8 * kMiB);
+        EXPECT_EQ(plan.resident_weights_bytes, (16 + free) * kMiB);
+        EXPECT_EQ(plan.device_bytes, request.budget_bytes);
+        std::size_t scheduled = 0;
+        for (std::size_t i = 0; i < request.schedule.size(); ++i)
+            if (request.schedule[i].tag == PlanTag::Weights) scheduled += plan.resident_bytes[i];
+        EXPECT_EQ(scheduled, 16 * kMiB);
+        EXPECT_EQ(plan.most_streamed_weights_bytes, (64 - free) * kMiB);
+        EXPECT_EQ(plan.streamed_weights_bytes, (64 - free) * kMiB / 4);
+        // What is expected goes over the link, and nothing of it while other things are computed.
+        EXPECT_NEAR(plan.pass_seconds * plan.link_busy_fraction,
+                    static_cast<double>(plan.streamed_weights_bytes) / (10.0 * kMiB), 1e-6);
+        EXPECT_GT(plan.pass_seconds, (2.0 * 8 / 100 + static_cast<double>(64 - free) / 4 / 10) * (1.0 - 1e-9));
+    }
+}
+
+// Where KV and items on demand do not fit, weights stay whole and KV gets the room that is left.
+TEST(ResidencyPlan, KvComesBeforeItemsOnDemand) {
+    ResidencyRequest request = mixture(4, kMiB / 4);  // 8 MiB of weights, 32 of KV, 32 on demand
+    request.ring_bytes = 8 * kMiB;
+    request.budget_bytes = (8 + 8 + 20) * kMiB;
+    const ResidencyPlan plan = plan_residency(request);
+    EXPECT_EQ(plan.regime, Regime::BothStream);
+    EXPECT_EQ(plan.resident_kv_bytes, 20 * kMiB);
+    EXPECT_EQ(plan.resident_weights_bytes, 8 * kMiB);
+}
+
+// Two of the largest of each kind.
+TEST(ResidencyPlan, TheRingHoldsTwoItemsOfEachKind) {
+    ResidencyRequest request = mixture(4, kMiB / 4);
+    EXPECT_EQ(least_budget_bytes(request), (2 * 2 + 2 * 1) * kMiB);
+    request.budget_bytes = least_budget_bytes(request);
+    const ResidencyPlan plan = plan_residency(request);
+    EXPECT_EQ(plan.ring_bytes, 6 * kMiB);
+    EXPECT_EQ(plan.resident_weights_bytes + plan.resident_kv_bytes, 0U);
+    request.budget_bytes -= 1;
+    EXPECT_THROW(static_cast<void>(plan_residency(request)), OutOfBudget);
+}
+
+TEST(ResidencyPlan, WhereWeightsStayItemsOnDemandStayToo) {
+    ResidencyRequest request = mixture(4, kMiB / 4);
+    request.weights_stay = true;
+    request.ring_bytes = 4 * kMiB;
+    request.budget_bytes = (8 + 32 + 4 + 10) * kMiB;
+    const ResidencyPlan plan = plan_residency(request);
+    EXPECT_EQ(plan.regime, Regime::KvStreams);
+    EXPECT_EQ(plan.resident_weights_bytes, 40 * kMiB);
+    request.budget_bytes = (8 + 32 + 3) * kMiB;
+    EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(plan_residency(request)); }),
+                HasSubstr("including all weights"));
+}
+
 TEST(ResidencyPlan, RegimesHaveTheirNames) {
     EXPECT_EQ(regime_name(Regime::AllFits), "all fits");
     EXPECT_EQ(regime_name(Regime::KvStreams), "KV streams");
@@ -254,6 +334,7 @@ protected:
         const int n_layers = drawn(1, 20);
         const std::size_t chunk = bytes(1, 4000);
         const std::size_t n_chunks = bytes(0, 100);
+        const bool has_experts = drawn(0, 1) == 0;
         for (int layer = 0; layer < n_layers; ++layer) {
             for (int i = drawn(1, 2); i > 0; --i) request.schedule.push_back(random_weights());
             PlanItem item = kv(n_chunks, chunk);
@@ -261,6 +342,12 @@ protected:
             if (drawn(0, 9) == 0) item.read_bytes = chunk * bytes(1, 10);
             request.schedule.push_back(item);
             for (int i = drawn(0, 3); i > 0; --i) request.schedule.push_back(random_weights());
+            if (!has_experts) continue;
+            for (int i = drawn(0, 9); i > 0; --i) {
+                request.schedule.push_back(random_weights());
+                request.schedule.back().tag = PlanTag::OnDemand;
+                request.schedule.back().read_share = drawn(1, 100) / 100.0;
+            }
         }
         request.fixed_bytes = bytes(0, 50'000);
         request.streaming_bytes = bytes(0, 5'000);
@@ -294,6 +381,7 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
         EXPECT_LE(plan.device_bytes, asked.budget_bytes);
         std::size_t taken = asked.fixed_bytes + plan.ring_bytes;
         std::size_t streamed = 0;
+        double expected = 0.0;
         bool kv_streams = false;
         for (std::size_t i = 0; i < asked.schedule.size(); ++i) {
             const PlanItem& item = asked.schedule[i];
@@ -302,11 +390,13 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
             taken += plan.resident_bytes[i];
             const std::size_t read = item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
             streamed += std::min(read, item.bytes - plan.resident_bytes[i]);
+            expected += item.read_share * static_cast<double>(std::min(read, item.bytes - plan.resident_bytes[i]));
             kv_streams = kv_streams || (item.tag == PlanTag::Kv && plan.resident_bytes[i] < item.bytes);
         }
         if (streamed > 0) taken += asked.streaming_bytes + (kv_streams ? asked.kv_streaming_bytes : 0);
         EXPECT_EQ(plan.device_bytes, taken);
-        EXPECT_EQ(plan.streamed_weights_bytes + plan.streamed_kv_bytes, streamed);
+        EXPECT_EQ(plan.most_streamed_weights_bytes + plan.streamed_kv_bytes, streamed);
+        EXPECT_NEAR(static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes), expected, 1.0);
         EXPECT_EQ(streamed > 0, plan.ring_bytes > 0);
         if (least > 0) {
             asked.budget_bytes = least - 1;

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cpu_faults.h"
+#include "offload/ring_parts.h"
 #include "tests/offload/scheduled_device.h"
 
 namespace slipstream {
@@ -373,6 +374,29 @@ TEST(TransferRingDeathTest, MisuseIsABug) {
     Region region(1000);
     EXPECT_DEATH(TransferRing(rig.device, region.span().subspan(1), *rig.copies, 2), "a ring for 2 items");
     EXPECT_DEATH(TransferRing(rig.device, region.span(), *rig.copies, 0), "a ring for 0 items");
+}
+
+TEST(RingParts, HoldTwoOfEachKind) {
+    const auto parts_of = [](std::size_t bytes, const RingSlots& slots) {
+        const RingParts parts = divide_ring(bytes, slots);
+        EXPECT_EQ(parts.scheduled + parts.on_demand, bytes);
+        return parts;
+    };
+    EXPECT_EQ(parts_of(1000, {.scheduled = 640}).scheduled, 1000U);  // a lone kind has all of it
+    EXPECT_EQ(parts_of(1280, {.on_demand = 640}).on_demand, 1280U);
+    EXPECT_EQ(parts_of(64000, {.scheduled = 640, .on_demand = 640}).on_demand, 16000U);
+    for (const std::size_t scheduled : {64, 640, 6400}) {
+        for (const std::size_t on_demand : {64, 640, 6400}) {
+            const RingSlots slots{scheduled, on_demand};
+            for (std::size_t bytes = slots.least_ring_bytes(); bytes < 40000; bytes += 37) {
+                const RingParts parts = parts_of(bytes, slots);
+                EXPECT_GE(parts.scheduled, 2 * scheduled);
+                EXPECT_GE(parts.on_demand, 2 * on_demand);
+                EXPECT_EQ(parts.scheduled % 64, 0U);
+            }
+            EXPECT_DEATH(static_cast<void>(divide_ring(slots.least_ring_bytes() - 1, slots)), "a ring of");
+        }
+    }
 }
 
 }  // namespace

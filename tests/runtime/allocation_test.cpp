@@ -141,9 +141,9 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
 
 // Weights and KV that stream, all of them: 600 tokens over two borders of chunks, whose rows go to the host and come
 // back; at the beginning of a text, and behind more tokens than one piece of the host's memory used to hold.
-TEST(Allocation, StreamedPassesAllocateNothing) {
+void expect_streamed_passes_allocate_nothing(const TinyModelOptions& options) {
     for (const auto& [budget, n_before] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {32, 0}, {1, 3600}}) {
-        const auto files = make_tiny_model({});
+        const auto files = make_tiny_model(options);
         PinnedArena arena({.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable});
         CpuDevice device({.n_threads = 2});
         const std::size_t n_items = cut_weight_items(files->weights(), WeightRounding::None, 16384).size();
@@ -177,6 +177,14 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         EXPECT_EQ(arena.used_bytes(), host_bytes);
         EXPECT_GT(pass.figures().kv_bytes, 0U);
     }
+}
+
+TEST(Allocation, StreamedPassesAllocateNothing) {
+    expect_streamed_passes_allocate_nothing({});
+}
+
+TEST(Allocation, StreamedPassesOfAMixtureAllocateNothing) {
+    expect_streamed_passes_allocate_nothing({.n_experts = 7, .n_chosen = 3});
 }
 
 // Ranks on threads of their own, sums between them, weights that stream.

@@ -133,8 +133,12 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
     const auto read = [&](std::int64_t n_tokens) {
         double bytes = 0.0;
         const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = n_tokens});
-        for (std::size_t i = 0; i < schedule.size(); ++i)
+        for (std::size_t i = 0; i < schedule.size(); ++i) {
+            EXPECT_EQ(schedule[i].tag == PlanTag::OnDemand, pass_items[i].chosen_share < 1.0);
+            EXPECT_DOUBLE_EQ(schedule[i].read_share,
+                             expected_share(pass_items[i].chosen_share, static_cast<double>(n_tokens)));
             if (pass_items[i].chosen_share < 1.0) bytes += schedule[i].compute_seconds;
+        }
         return bytes;
     };
     const double all = 3.0 * 8 * 3 * 32 * 64 * 4;  // of three layers

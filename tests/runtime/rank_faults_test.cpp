@@ -59,6 +59,11 @@ std::atomic<std::int64_t>& countdown(CpuFaults& faults, Kind kind) {
 /// Where a fault is planted, and strikes.
 enum class When : std::uint8_t { Opening, Prompt, Decoding };
 
+/// A mixture of experts, split by layers.
+struct MixtureEngine : SplitEngine {
+    using SplitEngine::SplitEngine;
+};
+
 /// How a model of four layers and three kv heads may be shared out.
 template <typename Engine>
 const std::vector<std::vector<std::int64_t>> kSplits{{2, 2}, {3, 1}, {2, 1, 1}, {1, 1, 2}};
@@ -298,14 +303,17 @@ protected:
         EXPECT_EQ(device.arena.used_bytes(), 0U) << device.device.name();
     }
 
-    std::unique_ptr<ModelFiles> files_ =
-        make_tiny_model({.n_layers = 4, .n_q_heads = 6, .n_kv_heads = 3, .weight_type = DType::BF16});
+    std::unique_ptr<ModelFiles> files_ = make_tiny_model({.n_layers = 4,
+                                                          .n_q_heads = 6,
+                                                          .n_kv_heads = 3,
+                                                          .weight_type = DType::BF16,
+                                                          .n_experts = std::is_same_v<Engine, MixtureEngine> ? 5 : 0});
     TempFolder folder_;
     std::map<std::pair<std::int64_t, std::vector<std::int64_t>>, std::vector<TokenId>> texts_;  // by prompt and split
     std::map<std::tuple<std::int64_t, Streams, std::vector<std::int64_t>>, Passings> passings_;
 };
 
-using Engines = testing::Types<SplitEngine, TensorEngine>;
+using Engines = testing::Types<SplitEngine, TensorEngine, MixtureEngine>;
 TYPED_TEST_SUITE(RankFaults, Engines);
 
 TYPED_TEST(RankFaults, NoneHangsAndNothingIsLost) {

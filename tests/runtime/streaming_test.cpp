@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,6 +27,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+const TinyModelOptions kMixture{.n_layers = 3, .n_experts = 7, .n_chosen = 3};
 
 std::vector<TokenId> prompt_of(std::size_t n) {
     std::vector<TokenId> prompt(n);
@@ -86,14 +88,18 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Least ring that a placement can have: two of the largest block.
+// Least ring that a placement can have: two of the largest block, and two of the largest expert.
 std::size_t least_ring(const ModelFiles& files, const Placement& placement) {
     const std::vector<KvLayout> kv = files.config().kv_layouts(files.config().kv_dtype);
     std::size_t block = placement.chunks.empty() ? 0 : largest_chunk_bytes(kv);
     const auto items = cut_weight_items(files.weights(), WeightRounding::None, placement.max_item_bytes);
-    for (std::size_t i = 0; i < items.size(); ++i)
-        if (!placement.items.empty() && placement.items[i]) block = std::max(block, items[i].bytes);
-    return 2 * TransferRing::slot_bytes(block);
+    std::size_t expert = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (placement.items.empty() || !placement.items[i]) continue;
+        std::size_t& largest = items[i].expert == kNoExpert ? block : expert;
+        largest = std::max(largest, items[i].bytes);
+    }
+    return 2 * TransferRing::slot_bytes(block) + 2 * TransferRing::slot_bytes(expert);
 }
 
 Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::mt19937& random) {
@@ -243,8 +249,8 @@ TEST(Streaming, CutsAndContinuationsGiveTheBitsOfTheResidentModel) {
     }
 }
 
-TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
-    const auto files = make_tiny_model({.n_layers = 3});
+void expect_cancelled_passes_do_no_harm(const TinyModelOptions& options) {
+    const auto files = make_tiny_model(options);
     NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(1300), 40, none, 1);
@@ -269,6 +275,14 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         }
         ASSERT_EQ(loop.text(), plain.text) << "round " << round;
     }
+}
+
+TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
+    expect_cancelled_passes_do_no_harm({.n_layers = 3});
+}
+
+TEST(Streaming, ACancelledPassOfAMixtureLeavesEverythingUsable) {
+    expect_cancelled_passes_do_no_harm(kMixture);
 }
 
 TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
@@ -327,6 +341,7 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
         {.n_layers = 3, .weight_type = DType::F32},
         {.n_layers = 3, .weight_type = DType::Q8_0},
         {.n_layers = 3, .kv_dtype = DType::Q8_0},
+        kMixture,
         {.n_layers = 3, .heads = {{4, 2, 16}, {8, 4, 32}, {3, 1, 10}}, .weight_type = DType::F32},
         {.n_layers = 3, .heads = {{3, 1, 10}, {8, 1, 32}, {4, 4, 16}}, .weight_type = DType::BF16}};
     for (const TinyModelOptions& options : cases) {
@@ -358,13 +373,14 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
 
 // A copy that fails or stands still is an error of the pass that needed it; the text goes on after it, KV that was lost
 // on its way to the host included.
-TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
-    const auto files = make_tiny_model({.n_layers = 3});
+void expect_failed_copies_end_passes_alone(const TinyModelOptions& options) {
+    const auto files = make_tiny_model(options);
     NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(600), 30, none, 1);
     std::mt19937 random(6);
     int failures = 0;
+    int of_experts = 0;
     for (int round = 0; round < 12; ++round) {
         Placement placement = random_placement(*files, 8, random);
         if (!placement.streams()) continue;
@@ -385,12 +401,22 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
             } catch (const Error& error) {
                 ASSERT_LE(++failures_here, 1) << "round " << round << ": " << error.what();
                 EXPECT_THAT(error.what(), testing::ContainsRegex("^(layer [012]|the LM head|KV): .*cpu, copies "));
+                if (std::string_view(error.what()).find(": experts: ") != std::string_view::npos) ++of_experts;
             }
         }
         failures += failures_here;
         ASSERT_EQ(loop.text(), plain.text) << "round " << round;
     }
     EXPECT_GT(failures, 0);
+    EXPECT_EQ(of_experts > 0, options.n_experts > 0);
+}
+
+TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
+    expect_failed_copies_end_passes_alone({.n_layers = 3});
+}
+
+TEST(Streaming, AFailedCopyOfAMixtureEndsThePassAndNothingElse) {
+    expect_failed_copies_end_passes_alone(kMixture);
 }
 
 TEST(Streaming, ARingTooSmallIsRefused) {

@@ -210,7 +210,7 @@ TEST(WindowedKv, SchedulesStayWithinTheirBounds) {
     Engine ring(*files, WindowedKv::Ring, Streams::Kv, kLargeRing);
     KvCache& cache = ring.runner->cache();
     const PassReads reads{ring.models.front().get(), &cache};
-    const std::int64_t most = schedule_bounds(reads, kLargeRing).n_items - std::ssize(reads.model->items());
+    const std::int64_t most = most_scheduled_items(reads, kLargeRing);
     std::vector<ScheduleItem> items;
     std::vector<TransferItem> copies;
     std::int64_t n_longest = 0;

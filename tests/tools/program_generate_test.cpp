@@ -157,6 +157,7 @@ TEST(Generate, StatisticsHoldEveryKey) {
                             "exact",
                             "sources",
                             "rungs",
+                            "experts",
                             "view",
                             "streamed",
                             "split",
@@ -175,6 +176,7 @@ TEST(Generate, StatisticsHoldEveryKey) {
     EXPECT_EQ(stats["passes"], 19);  // the pass over the prompt carries no guesses
     EXPECT_EQ(stats["budget_mean"], 1.0);
     EXPECT_TRUE(stats["exact"].is_null());
+    EXPECT_TRUE(stats["experts"].is_null());  // the model has none
     EXPECT_GT(stats["prefill_seconds"], 0.0);
     EXPECT_GT(stats["decode_seconds"], 0.0);
     EXPECT_GT(stats["tokens_per_second"], 0.0);

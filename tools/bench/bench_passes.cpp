@@ -56,6 +56,16 @@ void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64
     }
 }
 
+void add(StreamSnapshot& sum, const StreamSnapshot& passes) {
+    sum.weights_bytes += passes.weights_bytes;
+    sum.kv_bytes += passes.kv_bytes;
+    sum.links.resize(passes.links.size());
+    for (std::size_t i = 0; i < passes.links.size(); ++i) {
+        sum.links[i].bytes += passes.links[i].bytes;
+        sum.links[i].busy_seconds += passes.links[i].busy_seconds;
+    }
+}
+
 // A pass of draft tokens below a certain one; of more than generation drafts, `most_drafts`, one of prompt tokens.
 double timed_pass(Target& target, std::span<const TokenId> tokens, std::int64_t most_drafts) {
     const NodeKind kind = std::ssize(tokens) > most_drafts + 1 ? NodeKind::Certain : NodeKind::Draft;
@@ -179,25 +189,26 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                                  .seconds = {},
                                  .weight_bytes = weight_bytes(model, n).all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
-    const StreamSnapshot before = stream_snapshot(model, *runner);
+    std::vector<StreamSnapshot> streamed(result.passes.size());  // by passes of each size
     // If weights or KV stream, the ring carries items over from pass to pass: the first pass of each size starts with
     // what the previous size left, so it is not counted. If passes are recorded as CUDA graphs, the second pass of a
     // size records its graph; round 0 runs two passes, so that this is not measured.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
+            const StreamSnapshot before = stream_snapshot(model, *runner);
             if (runner->streams() || (round == 0 && runner->has_graphs()))
                 static_cast<void>(timed_pass(target, few, most_drafts));
             const double seconds = timed_pass(target, few, most_drafts);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 is for warm-up
+            add(streamed[&pass - result.passes.data()], stream_snapshot(model, *runner) - before);
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
     if (runner->streams()) {
-        const StreamSnapshot all = stream_snapshot(model, *runner) - before;
         for (PassFigures& pass : result.passes) {
-            put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), model.devices());
+            put_stream_figures(pass, streamed[&pass - result.passes.data()], 2 * (request.repeat + 1), model.devices());
             pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
         }
     }

@@ -21,8 +21,9 @@ std::chrono::nanoseconds rank_is_lost_after(const LoadedModel& model) {
     std::chrono::nanoseconds longest = kRankIsLost;
     for (std::size_t i = 0; model.plan() && i < model.devices().size(); ++i) {
         const ResidencyPlan& plan = model.plan()->ranks()[i].residency();
-        longest = std::max(longest, slipstream::rank_is_lost_after(plan.streamed_weights_bytes + plan.streamed_kv_bytes,
-                                                                   model.devices()[i].throttled_link_bytes_per_second));
+        longest =
+            std::max(longest, slipstream::rank_is_lost_after(plan.most_streamed_weights_bytes + plan.streamed_kv_bytes,
+                                                             model.devices()[i].throttled_link_bytes_per_second));
     }
     return longest;
 }

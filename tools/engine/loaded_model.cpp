@@ -150,7 +150,7 @@ WeightPlacement LoadedModel::weight_placement(std::size_t device) const {
     const ModelPlan& plan = plan_->ranks()[device];
     WeightPlacement placement{.max_item_bytes = plan.max_item_bytes(), .arena = arena_.get()};
     for (std::size_t i = 0; i < plan.pass_items().size(); ++i)
-        if (plan.pass_items()[i].tag == PlanTag::Weights)
+        if (plan.pass_items()[i].tag != PlanTag::Kv)
             placement.streams.push_back(plan.residency().resident_bytes[i] < plan.pass_items()[i].bytes);
     return placement;
 }
@@ -183,12 +183,12 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
         callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
-    callbacks.note(fmt::format(
-        "{}: {} on the {}, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
-        regime_name(plan.regime), size_text(plan.device_bytes), devices().size() > 1 ? "devices" : "device",
-        size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+    callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring)",
+                               regime_name(plan.regime), size_text(plan.device_bytes),
+                               devices().size() > 1 ? "devices" : "device", streamed_weights_text(plan),
+                               size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
     if (faster_way_) callbacks.note(*faster_way_);
-    if (plan.streamed_weights_bytes == 0) return;
+    if (plan.most_streamed_weights_bytes == 0) return;
     if (shards_matrices()) {
         callbacks.note(
             "--split tensor: a prompt transfers the weights once for each 512 tokens; layers transfer them once");

@@ -5,8 +5,11 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/base/size_text.h"
 #include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/generation_loop.h"
@@ -113,6 +116,13 @@ std::vector<std::pair<std::string_view, std::size_t>> DeviceMemory::rows() const
             {"workspace", workspace},
             {"sums", sums},
             {"other", other}};
+}
+
+std::string streamed_weights_text(const ResidencyPlan& plan) {
+    if (plan.streamed_weights_bytes == plan.most_streamed_weights_bytes)
+        return fmt::format("{} of weights", size_text(plan.streamed_weights_bytes));
+    return fmt::format("{} of weights (expected; at most {})", size_text(plan.streamed_weights_bytes),
+                       size_text(plan.most_streamed_weights_bytes));
 }
 
 std::size_t DeviceMemory::used() const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 namespace slipstream {
 class ModelPlan;
 struct ModelPlanRequest;
+struct ResidencyPlan;
 }  // namespace slipstream
 
 namespace slipstream::tools {
@@ -54,6 +56,9 @@ struct TakenMemory {
 /// Returns what is taken of the budget of a device before the model is loaded: all but the workspace counts as a draft
 /// model's.
 [[nodiscard]] TakenMemory taken_memory(const Budget& budget);
+
+/// Returns "1.2 GiB of weights"; of a plan with experts that stream "1.2 GiB of weights (expected; at most 17 GiB)".
+[[nodiscard]] std::string streamed_weights_text(const ResidencyPlan& plan);
 
 /// Memory of one device by purpose, in bytes.
 struct DeviceMemory {

@@ -105,12 +105,15 @@ StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
                            .kv_bytes = kv_bytes - earlier.kv_bytes,
                            .logits_bytes = logits_bytes - earlier.logits_bytes,
                            .links = links,
+                           .experts = experts,
                            .wait_seconds = wait_seconds - earlier.wait_seconds,
                            .seconds = seconds - earlier.seconds};
     for (std::size_t i = 0; i < std::min(links.size(), earlier.links.size()); ++i) {
         between.links[i].bytes -= earlier.links[i].bytes;
         between.links[i].busy_seconds -= earlier.links[i].busy_seconds;
     }
+    for (std::size_t i = 0; i < std::min(experts.size(), earlier.experts.size()); ++i)
+        between.experts[i] = experts[i] - earlier.experts[i];
     return between;
 }
 
@@ -118,6 +121,7 @@ StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runn
     StreamSnapshot snapshot;
     snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     snapshot.logits_bytes = runner.logits_bytes();
+    snapshot.experts = runner.expert_figures();
     if (!runner.streams()) return snapshot;
     const StreamFigures figures = runner.streamed();
     snapshot.weights_bytes = figures.weights_bytes;
@@ -128,6 +132,20 @@ StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runn
 }
 
 namespace {
+
+// Returns the object "experts" of --stats, with an object for each layer; those of layers without experts are all zero.
+JsonObject experts_json(const std::vector<ExpertFigures>& figures) {
+    std::vector<JsonObject> layers;
+    for (const ExpertFigures& layer : figures)
+        layers.emplace_back()
+            .unsigned_integer("needed", layer.needed)
+            .unsigned_integer("hits", layer.hits)
+            .unsigned_integer("copied_bytes", layer.copied_bytes)
+            .real("wait_seconds", layer.wait_seconds);
+    JsonObject json;
+    json.objects("layers", layers);
+    return json;
+}
 
 // Returns the object of --stats for a generated text. `loaded`: null if nothing was loaded.
 JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const TextGenerationResult& result,
@@ -205,6 +223,10 @@ JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const 
     } else {
         json.null("view");
     }
+    if (stream.experts.empty())
+        json.null("experts");
+    else
+        json.object("experts", experts_json(stream.experts));
     json.object("sources", figures.sources.json())
         .objects("rungs", figures.sources.levels())
         .object("streamed", streamed)

@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
+#include "runtime/pass/expert_figures.h"
 #include "tools/base/json_object.h"
 #include "tools/engine/memory_plan.h"
 
@@ -57,12 +58,13 @@ private:
 
 /// Totals of what has streamed up to a point in time.
 struct StreamSnapshot {
-    std::uint64_t weights_bytes = 0;  // read by passes
-    std::uint64_t kv_bytes = 0;       // read by passes
-    std::uint64_t logits_bytes = 0;   // bytes of logits copied from GPUs to the host
-    std::vector<LinkFigures> links;   // [devices], host to device; empty if nothing streams
-    double wait_seconds = 0.0;        // time that passes waited for streamed items
-    double seconds = 0.0;             // reading of a steady clock
+    std::uint64_t weights_bytes = 0;     // read by passes
+    std::uint64_t kv_bytes = 0;          // read by passes
+    std::uint64_t logits_bytes = 0;      // bytes of logits copied from GPUs to the host
+    std::vector<LinkFigures> links;      // [devices], host to device; empty if nothing streams
+    std::vector<ExpertFigures> experts;  // [layers]; empty if no layer has experts
+    double wait_seconds = 0.0;           // time that passes waited for streamed items
+    double seconds = 0.0;                // reading of a steady clock
     [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
 };
 [[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runner);

@@ -103,8 +103,8 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
                                      size_text(state)));
     if (plan.regime != Regime::AllFits)
-        out.add("streamed a pass", fmt::format("{} of weights, {} of KV", size_text(plan.streamed_weights_bytes),
-                                               size_text(plan.streamed_kv_bytes)));
+        out.add("streamed a pass",
+                fmt::format("{}, {} of KV", streamed_weights_text(plan), size_text(plan.streamed_kv_bytes)));
     out.add("device memory",
             fmt::format("{}{}{}", size_text(plan.device_bytes), several ? " in all" : "",
                         plan.ring_bytes > 0
@@ -239,7 +239,7 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
                             rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
         out.raw(
             "  n: with most tokens a second, of 0 to 16 and from there in steps of an eighth; pass(n): copies and "
-            "computing simulated in the order of the schedule; draft, over a view: pass(1) with everything on the "
+            "computing simulated in the order of the schedule, experts copied when they are chosen; draft, over a view: pass(1) with everything on the "
             "devices");
     }
     out.raw("");

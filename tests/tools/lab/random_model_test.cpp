@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/matmul/dequantize.h"
@@ -273,6 +274,64 @@ TEST(RandomModelProgram, ASessionGoesOnOnAnUnevenSplitOfItsHeads) {
         run_program({"generate", "--session", session, "-n", "80", "--no-config", "--tables", "off"});
     EXPECT_EQ(rest.code, 0) << rest.err;
     EXPECT_EQ(rest.out, whole);
+}
+
+// Of experts that do not fit, those that were chosen are copied; the text is that of the resident model.
+TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    RandomModelOptions options{.config = *find_shape("gpt-oss-20b", 3), .quantisation = Quantisation::MXFP4};
+    options.config.vocab = 512;
+    options.config.d_model = 256;
+    for (LayerConfig& layer : options.config.layers) {
+        layer.feed_forward.experts.n_experts = 24;
+        layer.feed_forward.experts.d_ff = 1024;
+    }
+    write_random_model(path, options);
+    const auto generated = [&](const std::vector<std::string>& more, std::string& text) {
+        std::vector<std::string> arguments{
+            "generate", "-m",       path,  "--no-template", "-p", "The wolf",      "-n", "40", "--ctx", "512", "-t",
+            "1",        "--tables", "off", "--seed",        "3",  "--temperature", "1"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_with_statistics(arguments, text);
+    };
+    std::string resident;
+    const nlohmann::json whole = generated({"--draft", "none"}, resident);
+    const auto all = whole["peak"]["device_bytes"][0].get<std::int64_t>();
+    for (const nlohmann::json& layer : whole["experts"]["layers"]) {
+        EXPECT_EQ(layer["needed"], 39 * 4);  // of 39 passes, the prompt's left out
+        EXPECT_EQ(layer["hits"], layer["needed"]);
+    }
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{"--devices", "cpu", "--draft", "none"},
+                                               {"--devices", "cpu", "--draft", "context", "--self-check"},
+                                               {"--devices", "cpu,cpu", "--draft", "none"}}) {
+        std::vector<std::string> arguments = more;
+        const bool two = more[1] == "cpu,cpu";
+        arguments.insert(arguments.end(),
+                         {"--device-memory", std::to_string((two ? all / 2 : all) - (std::int64_t{12} << 20))});
+        std::string text;
+        const nlohmann::json stats = generated(arguments, text);
+        EXPECT_EQ(text, resident);
+        EXPECT_EQ(stats["regime"], "weights stream");
+        const nlohmann::json& layers = stats["experts"]["layers"];
+        ASSERT_EQ(layers.size(), 3U);
+        std::int64_t copied = 0;
+        for (const nlohmann::json& layer : layers) {
+            EXPECT_GT(layer["needed"], 0);
+            EXPECT_LE(layer["hits"], layer["needed"]);
+            copied += layer["copied_bytes"].get<std::int64_t>();
+        }
+        EXPECT_GT(copied, 0);
+        const auto streamed = stats["streamed"]["weights_bytes"].get<std::int64_t>();
+        if (more.back() == "--self-check") {
+            EXPECT_EQ(stats["exact"], true);
+            EXPECT_LT(copied, streamed);  // the self-check copies for itself
+        } else {
+            EXPECT_EQ(copied, streamed);
+            EXPECT_LT(copied, 39 * stats["peak"]["pinned_bytes"].get<std::int64_t>() / 2);
+        }
+    }
 }
 
 // Blocks of a layer take ten seconds over such a link, and the ring holds several.

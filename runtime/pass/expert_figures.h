@@ -1,0 +1,29 @@
+// What passes needed of the experts of a layer, and what had to be copied for them.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream {
+
+/// Sums over passes (Phase::Decode) and their chosen experts: an expert counts once for a pass, however many tokens of
+/// the pass chose it.
+struct ExpertFigures {
+    std::uint64_t needed = 0;
+    std::uint64_t hits = 0;          // of those: on the device as a whole
+    std::uint64_t copied_bytes = 0;  // of items that the pass waited for
+    double wait_seconds = 0.0;       // waits for them of the thread that enqueues the pass
+
+    ExpertFigures& operator+=(const ExpertFigures& other) {
+        needed += other.needed;
+        hits += other.hits;
+        copied_bytes += other.copied_bytes;
+        wait_seconds += other.wait_seconds;
+        return *this;
+    }
+    friend ExpertFigures operator-(const ExpertFigures& later, const ExpertFigures& earlier) {
+        return {later.needed - earlier.needed, later.hits - earlier.hits, later.copied_bytes - earlier.copied_bytes,
+                later.wait_seconds - earlier.wait_seconds};
+    }
+};
+
+}  // namespace slipstream

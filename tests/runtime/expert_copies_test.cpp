@@ -1,0 +1,311 @@
+// Experts that stream are copied on demand: a pass brings those that its tokens chose, each once, and computes those
+// that are on the device while they arrive. A prompt by layers brings all of them, once.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/pass/forward.h"
+#include "runtime/pass/model_pass.h"
+#include "runtime/pass/pass_schedule.h"
+#include "tests/support/error_text.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::int64_t kLayers = 4;  // the first is dense
+constexpr std::int64_t kExperts = 9;
+constexpr std::int64_t kChosen = 3;
+constexpr std::int64_t kContext = 2048;
+constexpr std::size_t kItemBytes = 8192;  // an expert in BF16 is two items
+
+std::unique_ptr<ModelFiles> mixture(DType type, std::int64_t n_chosen = kChosen, bool shared_expert = false) {
+    return make_tiny_model({.n_layers = kLayers,
+                            .weight_type = type,
+                            .n_experts = kExperts,
+                            .n_chosen = n_chosen,
+                            .shared_expert = shared_expert});
+}
+
+using Which = std::function<bool(const WeightItem&)>;
+bool is_of_an_expert(const WeightItem& item) {
+    return item.expert != kNoExpert;
+}
+
+/// A model of which some items stream, and a forward over it.
+class Engine {
+public:
+    Engine(const ModelFiles& files, const Which& streams, std::size_t ring_bytes = std::size_t{1} << 18,
+           bool kv_streams = false)
+        : model(files, device, {.context_tokens = kContext, .placement = placement(files, streams)}),
+          cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kPrefillChunkTokens),
+                {.resident_chunks = std::vector<std::int64_t>(kv_streams ? kLayers : 0, 0), .arena = &arena_}) {
+        const PassReads reads{&model, &cache};
+        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena_, ring_bytes);
+        forward = std::make_unique<Forward>(
+            model, ForwardLimits{.max_tokens = kPrefillChunkTokens, .max_logit_rows = 1}, pass.get());
+    }
+
+    /// Feeds a chain of tokens behind what is committed; returns the logits of its last token.
+    std::vector<float> feed(std::span<const TokenId> tokens) {
+        std::vector<NodeId> nodes;
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
+        const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
+        const ConstTensorView logits = forward->run(cache, tokens, nodes, {&last, 1});
+        std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
+        cache.commit(forward->exec(), nodes);
+        return row;
+    }
+    /// Returns the bytes that came over the link, as the link counts them.
+    [[nodiscard]] std::uint64_t link_bytes() const { return device.link_in().bytes; }
+    [[nodiscard]] std::uint64_t expert_bytes() const {
+        std::uint64_t bytes = 0;
+        for (const WeightItem& item : model.items())
+            if (item.layer == kLayers - 1 && item.expert == 0) bytes += item.bytes;
+        return bytes;
+    }
+
+private:
+    WeightPlacement placement(const ModelFiles& files, const Which& streams) {
+        WeightPlacement placement{.max_item_bytes = kItemBytes, .arena = &arena_};
+        for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::None, kItemBytes))
+            placement.streams.push_back(streams(item));
+        return placement;
+    }
+
+    PinnedArena arena_{{.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}};
+
+public:
+    CpuDevice device{{.n_threads = 2}};
+    Model model;
+    KvCache cache;
+    std::unique_ptr<PassStream> pass;
+    std::unique_ptr<Forward> forward;
+};
+
+ExpertFigures sum_of(const Forward& forward) {
+    ExpertFigures sum;
+    for (const ExpertFigures& layer : forward.expert_figures()) sum += layer;
+    return sum;
+}
+
+TEST(ExpertCopies, APassCopiesTheExpertsThatItsTokensChose) {
+    for (const DType type : {DType::BF16, DType::Q8_0}) {
+        const auto files = mixture(type);
+        Engine resident(*files, [](const WeightItem&) { return false; });
+        Engine engine(*files, is_of_an_expert);
+        const std::vector<TokenId> text = prompt_of(60);
+        std::size_t at = 0;
+        for (const std::size_t n : {1, 1, 9, 1, 40, 8}) {
+            const std::uint64_t counted = engine.pass->figures().weights_bytes;
+            const std::uint64_t over_link = engine.link_bytes();
+            const ExpertFigures streamed = sum_of(*engine.forward);
+            const ExpertFigures whole = sum_of(*resident.forward);
+            const auto tokens = std::span(text).subspan(at, n);
+            EXPECT_TRUE(same_bits(engine.feed(tokens), resident.feed(tokens)));
+            at += n;
+            const std::uint64_t bytes = engine.pass->figures().weights_bytes - counted;
+            EXPECT_EQ(bytes, engine.link_bytes() - over_link);
+            const ExpertFigures found = sum_of(*engine.forward) - streamed;
+            const ExpertFigures chosen = sum_of(*resident.forward) - whole;
+            EXPECT_EQ(found.needed, chosen.needed);
+            EXPECT_EQ(chosen.hits, chosen.needed);
+            EXPECT_EQ(found.hits, 0U);
+            EXPECT_EQ(found.copied_bytes, bytes);
+            EXPECT_EQ(chosen.copied_bytes, 0U);
+            EXPECT_EQ(bytes, found.needed * engine.expert_bytes());
+            if (n == 1) {
+                EXPECT_EQ(found.needed, (kLayers - 1) * kChosen);
+            } else {
+                EXPECT_GT(found.needed, (kLayers - 1) * kChosen);
+                EXPECT_LE(found.needed, (kLayers - 1) * kExperts);
+            }
+        }
+        EXPECT_EQ(engine.forward->expert_figures().front().needed, 0U) << "the first layer is dense";
+    }
+}
+
+// Where other weights and KV stream as well, what is counted of experts is the rest; an expert of which a part streams
+// is no hit.
+TEST(ExpertCopies, FiguresAreThoseOfExpertsAlone) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine engine(*files, {1, 3}, Streams::Both);
+    static_cast<void>(plainly(*engine.target, prompt_of(3), 30));
+    std::uint64_t scheduled = 0;  // of one pass
+    for (const auto& model : engine.models)
+        for (std::int32_t i = 0; i < std::ssize(model->items()); ++i)
+            if (model->streams(i) && !model->is_on_demand(i)) scheduled += model->items()[i].bytes;
+    const std::vector<ExpertFigures> layers = engine.runner->expert_figures();
+    ASSERT_EQ(std::ssize(layers), kLayers);
+    std::uint64_t copied = 0;
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+        EXPECT_LE(layers[layer].hits, layers[layer].needed);
+        // 30 passes, the first of three tokens.
+        EXPECT_GE(layers[layer].needed, layer == 0 ? 0U : 30U * kChosen);
+        EXPECT_LE(layers[layer].needed, layer == 0 ? 0U : 32U * kChosen);
+        copied += layers[layer].copied_bytes;
+    }
+    EXPECT_GT(copied, 0U);
+    EXPECT_EQ(copied, engine.runner->streamed().weights_bytes - 30 * scheduled);
+}
+
+TEST(ExpertCopies, WhereEachTokenChoosesAllAllAreCopied) {
+    const auto files = mixture(DType::BF16, kExperts, true);
+    Engine engine(*files, is_of_an_expert);
+    static_cast<void>(engine.feed(prompt_of(1)));
+    EXPECT_EQ(engine.pass->figures().weights_bytes, (kLayers - 1) * kExperts * engine.expert_bytes());
+}
+
+// A ring that holds no layer; the dense weights stream as well, half of each expert, or KV.
+TEST(ExpertCopies, SmallRingsGiveTheBitsOfTheResidentModel) {
+    const auto files = mixture(DType::BF16, kChosen, true);
+    Engine resident(*files, [](const WeightItem&) { return false; });
+    const std::vector<TokenId> text = prompt_of(700);
+    const auto logits_of = [&](Engine& engine) {
+        std::vector<std::vector<float>> logits;
+        std::size_t at = 0;
+        for (const std::size_t n : {1, 300, 2, 250, 17, 1, 64})
+            logits.push_back(engine.feed(std::span(text).subspan(std::exchange(at, at + n), n)));
+        return logits;
+    };
+    const auto expected = logits_of(resident);
+    int turn = 0;
+    const Which every_other = [&](const WeightItem& item) { return is_of_an_expert(item) && turn++ % 2 == 0; };
+    for (const Which& streams : std::vector<Which>{is_of_an_expert, every_other, [](const WeightItem&) { return true; },
+                                                   [](const WeightItem& item) { return !is_of_an_expert(item); }}) {
+        for (const bool kv_streams : {false, true}) {
+            const auto least = [&] {
+                Engine probe(*files, streams, std::size_t{4} << 20, kv_streams);
+                return ring_slots({&probe.model, &probe.cache}).least_ring_bytes();
+            }();
+            for (const std::size_t ring : {least, least + 64, 3 * least}) {
+                turn = 0;
+                Engine engine(*files, streams, ring, kv_streams);
+                EXPECT_EQ(logits_of(engine), expected) << ring;
+            }
+            turn = 0;
+            EXPECT_THAT(error_text<OutOfBudget>([&] { Engine(*files, streams, least - 64, kv_streams); }),
+                        AllOf(HasSubstr("does not hold two of the largest item that streams"), HasSubstr("--ring")));
+        }
+    }
+}
+
+// The chunks choose nearly all experts, the one token behind them three a layer: all come, each once, and leave the
+// ring in time for the next layer.
+TEST(ExpertCopies, APromptByLayersCopiesEachExpertOnce) {
+    for (const std::int64_t n_prompt : {1025, 1100}) {
+        const auto files = mixture(DType::BF16, 1);
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        // The least ring that holds a layer.
+        std::size_t ring = std::size_t{1} << 16;
+        const auto engine_with = [&](std::size_t bytes) {
+            return std::make_unique<SplitEngine>(*files, std::vector<std::int64_t>{kLayers}, Streams::Weights,
+                                                 std::vector<CpuDeviceOptions>{}, bytes);
+        };
+        const auto takes = [&](std::size_t bytes) {
+            const auto engine = engine_with(bytes);
+            return engine->runner->forward().runs_by_layer(engine->runner->cache(), 0, 1024, kPrefillChunkTokens);
+        };
+        while (!takes(ring)) ring += 4096;
+        for (const std::size_t bytes : {ring, 2 * ring}) {
+            const auto engine = engine_with(bytes);
+            const Generated found = plainly(*engine->target, prompt_of(n_prompt), 1);
+            EXPECT_EQ(found, plainly(*whole.target, prompt_of(n_prompt), 1));
+            EXPECT_EQ(engine->runner->streamed().weights_bytes, engine->models.front()->streamed_bytes());
+            whole.target->truncate(0);
+        }
+    }
+}
+
+/// Items as they are in host memory, which a CPU device reads.
+class HostItems final : public WeightStream {
+public:
+    HostItems(const Model& model, const PassProfile& profile) : model_(&model), profile_(&profile) {}
+    void need_items(std::span<const std::int32_t> items) override {
+        EXPECT_EQ(n_used, needed.size());
+        needed.assign(items.begin(), items.end());
+        EXPECT_TRUE(std::ranges::is_sorted(needed));
+        n_used = 0;
+        is_first_ = true;
+        before_ = profile_->total(PassStage::Down).bytes;
+    }
+    const std::byte* acquire_item(std::int32_t item, Stream&) override {
+        if (needed.empty() || item != needed[n_used]) ADD_FAILURE() << "item " << item;
+        if (std::exchange(is_first_, false)) computed.push_back(profile_->total(PassStage::Down).bytes - before_);
+        return model_->item_data(item);
+    }
+    void release_item(std::int32_t item, Stream&) override {
+        EXPECT_EQ(item, needed[n_used]);
+        ++n_used;
+    }
+    std::vector<std::int32_t> needed;
+    std::size_t n_used = 0;
+    std::vector<std::uint64_t> computed;  // at the first call for a layer: bytes that its down products have read
+
+private:
+    const Model* model_;
+    const PassProfile* profile_;
+    std::uint64_t before_ = 0;
+    bool is_first_ = false;
+};
+
+TEST(ExpertCopies, ExpertsOnTheDeviceAreComputedBeforeOthersAreWaitedFor) {
+    const auto files = mixture(DType::Q8_0, kExperts);
+    for (const std::int32_t period : {1, 2, 3}) {  // every so many-th expert streams
+        Engine engine(*files,
+                      [&](const WeightItem& item) { return is_of_an_expert(item) && item.expert % period == 0; });
+        const auto stream = engine.device.make_stream(StreamKind::Compute);
+        PassProfile profile(engine.device, {}, StageEnd::Enqueued, nullptr);
+        ModelPass pass(engine.model, *stream, {.n_tokens = 4, .n_logit_rows = 1, .streams = true}, nullptr);
+        pass.profile_with(&profile);
+        HostItems items(engine.model, profile);
+        pass.read_from(&items, nullptr);
+        const std::vector<TokenId> tokens = prompt_of(2);
+        std::vector<NodeId> nodes{engine.cache.add_node(kCommittedTip)};
+        nodes.push_back(engine.cache.add_node(nodes.back()));
+        const PassRows rows{&engine.cache, tokens, nodes};
+        pass.trace(engine.cache, nodes);
+        pass.activations().use_hidden(pass.activations().buffer(Activation::Hidden).data());
+        pass.rope_angles(2);
+        pass.embed(rows);
+        for (std::int64_t layer = 0; layer < kLayers; ++layer) pass.run_layer(layer, rows, LayerPart::Whole);
+        std::size_t resident = 0;
+        for (std::int32_t expert = 0; expert < kExperts; ++expert)
+            if (expert % period > 0)
+                for (const MatrixPart& part : engine.model.parts(1, TensorRole::Down, expert))
+                    resident += rows_bytes(part.packed);
+        EXPECT_EQ(items.computed, std::vector<std::uint64_t>(kLayers - 1, resident)) << period;
+        EXPECT_EQ(items.n_used, items.needed.size());
+    }
+}
+
+TEST(ExpertCopiesDeathTest, AnItemThatWasNotNeededIsABug) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork alone has no thread that copies
+    const auto files = mixture(DType::Q8_0);
+    Engine engine(*files, is_of_an_expert);
+    Stream& compute = engine.forward->exec().stream;
+    engine.pass->begin_pass({&engine.model, &engine.cache}, compute);
+    const std::vector<std::int32_t> items{engine.model.expert_items(1, 2).first, engine.model.expert_items(1, 4).first};
+    engine.pass->need_items(items);
+    EXPECT_DEATH(static_cast<void>(engine.pass->acquire_item(items[1], compute)), "was not needed next");
+    EXPECT_DEATH(engine.pass->need_items(items), "2 items are needed, 0 of 2 used");
+    EXPECT_DEATH(engine.pass->end_pass(compute), "a pass ends with 0 of 2 needed items used");
+    engine.pass->abandon(compute);
+}
+
+}  // namespace
+}  // namespace slipstream
