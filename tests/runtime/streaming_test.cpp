@@ -383,6 +383,14 @@ void expect_failed_copies_end_passes_alone(const TinyModelOptions& options) {
     int of_experts = 0;
     for (int round = 0; round < 12; ++round) {
         Placement placement = random_placement(*files, 8, random);
+        // Of every other mixture experts alone stream, and one of their copies fails after the prompt.
+        bool late = options.n_experts > 0 && round % 2 == 1;
+        if (late) {
+            const auto items = cut_weight_items(files->weights(), WeightRounding::None, placement.max_item_bytes);
+            for (std::size_t i = 0; i < items.size(); ++i) placement.items[i] = items[i].expert != kNoExpert;
+            placement.chunks.clear();
+            placement.ring_bytes = static_cast<std::size_t>(1 + round % 3) * least_ring(*files, placement);
+        }
         if (!placement.streams()) continue;
         CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
@@ -392,10 +400,17 @@ void expect_failed_copies_end_passes_alone(const TinyModelOptions& options) {
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
-        (round % 3 == 0 ? faults.copies_until_stall : faults.copies_until_failure) =
-            static_cast<std::int64_t>(1 + random() % 60);
+        const auto plant = [&] {
+            (round % 3 == 0 ? faults.copies_until_stall : faults.copies_until_failure) =
+                static_cast<std::int64_t>(1 + random() % 60);
+        };
+        if (!late) plant();
         int failures_here = 0;
         for (std::int64_t left = 30; left > 0;) {
+            if (late && left < 30) {
+                plant();
+                late = false;
+            }
             try {
                 left -= std::ssize(loop.step(left));
             } catch (const Error& error) {

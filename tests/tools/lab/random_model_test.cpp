@@ -284,7 +284,7 @@ TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
     options.config.vocab = 512;
     options.config.d_model = 256;
     for (LayerConfig& layer : options.config.layers) {
-        layer.feed_forward.experts.n_experts = 24;
+        layer.feed_forward.experts.n_experts = 48;
         layer.feed_forward.experts.d_ff = 1024;
     }
     write_random_model(path, options);
@@ -308,8 +308,8 @@ TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
                                                {"--devices", "cpu,cpu", "--draft", "none"}}) {
         std::vector<std::string> arguments = more;
         const bool two = more[1] == "cpu,cpu";
-        arguments.insert(arguments.end(),
-                         {"--device-memory", std::to_string((two ? all / 2 : all) - (std::int64_t{12} << 20))});
+        arguments.insert(arguments.end(), {"--device-memory", std::to_string(two ? all / 2 + (std::int64_t{16} << 20)
+                                                                                 : all - (std::int64_t{12} << 20))});
         std::string text;
         const nlohmann::json stats = generated(arguments, text);
         EXPECT_EQ(text, resident);
