@@ -54,9 +54,9 @@ void choose_experts(ExecRef exec, const ChooseExpertsArgs& args);
 /// reserved for so many tokens (WorkspaceShapes::n_tokens), or for those of the largest product if they are more.
 inline constexpr std::int64_t kGroupedRows = 512;
 
-/// Computes matmul() of each product, each with its own x, by all threads together. An output has the bits of matmul()
-/// (E1); on CPUs, with quantised weights, those of cpu/matmul/code_chain.h, in every variant. CPUs throw NonFiniteRow
-/// (nonfinite_row.h) if a row of x is not finite. No y may overlap an operand of another product.
+/// Computes matmul() of each product, each with its own x, by all threads together. An output has the bits of matmul(),
+/// except with quantised weights in the scalar CPU variant: there, as in all others, those of cpu/matmul/code_chain.h.
+/// CPUs throw NonFiniteRow (nonfinite_row.h) if a row of x is not finite. No y may overlap another product's operand.
 void grouped_matmul(ExecRef exec, std::span<const MatmulArgs> products);
 
 /// For each row r in ascending order: sums[tokens[r]] = fma(weights[r], rows[r], sums[tokens[r]]), element by element.
