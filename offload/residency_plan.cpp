@@ -223,9 +223,12 @@ std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs
     const std::size_t several =
         std::max(needs.least_ring_bytes, kRingItems * (needs.largest_slots.scheduled + needs.largest_slots.on_demand));
     std::vector<std::size_t> sizes{std::min(std::max(several, round_up(hidden, kSlotAlignBytes)), room)};
-    // A ring takes memory from resident units: if little more than the ring streams, a smaller ring may be better.
+    // A ring takes memory from resident units: if little more than the ring streams, a smaller ring may be better. Of
+    // items on demand a pass may read so few that any ring is large beside them.
     const std::size_t streamed = needs.choice_bytes - std::min(needs.choice_bytes, room);
-    if (sizes.back() <= room / kModestRingShare && sizes.back() <= streamed / kModestRingShare) return sizes;
+    if (needs.largest_slots.on_demand == 0 && sizes.back() <= room / kModestRingShare &&
+        sizes.back() <= streamed / kModestRingShare)
+        return sizes;
     if (several < sizes.back()) sizes.push_back(several);
     while (sizes.back() > needs.least_ring_bytes)
         sizes.push_back(std::max(needs.least_ring_bytes, round_up(sizes.back() / 2, kSlotAlignBytes)));

@@ -48,14 +48,24 @@ void ModelPlan::place(std::size_t max_item_bytes) {
         least_ring_bytes_ = least_ring_bytes(pass_items_, n_layers);
         try {
             residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
-            return;
         } catch (const OutOfBudget&) {
+            continue;
         }
+        if (is_ring_for_prompts_worth_it()) return;
     }
     // A ring for two items is enough for passes; prompts then read the weights once per prefill chunk.
     least_ring_bytes_ = 0;
     least_kv_ring_bytes_ = 0;
     residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
+}
+
+bool ModelPlan::is_ring_for_prompts_worth_it() const {
+    if (residency_.streamed_weights_bytes == residency_.most_streamed_weights_bytes) return true;
+    ResidencyRequest small = residency_request(pass_tokens_, request_.context_tokens);
+    small.least_ring_bytes = small.least_kv_ring_bytes = 0;
+    const double lost = residency_.pass_seconds - plan_residency(small).pass_seconds;
+    return lost * kPassesPerPrefillChunk * request_.link_bytes_per_second <=
+           static_cast<double>(residency_.most_streamed_weights_bytes);
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {

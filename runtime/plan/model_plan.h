@@ -49,6 +49,9 @@ struct ModelPlanRequest {
 inline constexpr double kAlmostFree = 1.15;
 /// Most tokens of the pass that residency is planned for.
 inline constexpr std::int64_t kMostPassTokens = 256;
+/// Passes for each prefill chunk of 512 tokens with which rings of mixtures are planned: an answer of 512 tokens behind
+/// a prompt of 8K to 16K tokens, or a shorter one whose passes commit several tokens.
+inline constexpr double kPassesPerPrefillChunk = 16.0;
 
 /// The plan of one device. Immutable.
 class ModelPlan {
@@ -93,6 +96,12 @@ public:
 private:
     // Cuts items of at most `max_item_bytes` and decides what stays, with the largest ring that fits.
     void place(std::size_t max_item_bytes);
+    // Whether residency_, whose ring has room for prompts by layers, is better than one with a small ring. A model
+    // whose weights are all read by each pass always has such a ring. Of a mixture, the ring holds all experts of a
+    // layer, and takes their room from weights that each pass reads, while of the experts that stream a pass reads few.
+    // So what kPassesPerPrefillChunk passes lose must not exceed what a prefill chunk gains: one copy of all that
+    // streams.
+    [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
 
     ModelPlanRequest request_;
     std::vector<WeightItem> items_;

@@ -154,6 +154,37 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
     }
 }
 
+// The ring of a mixture's prompts holds all experts of a layer. It is left out where passes would wait for weights that
+// its room does not hold, since of the experts they read few.
+TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
+    Shape shape;
+    shape.config.d_model = 2048;
+    set_layers(shape.config, {.n_layers = 2, .d_ff = 256, .n_q_heads = 16, .n_kv_heads = 4, .head_dim = 128});
+    for (LayerConfig& layer : shape.config.layers)
+        layer.feed_forward.experts = {.n_experts = 64, .n_chosen = 4, .d_ff = 1024};
+    shape.weights = shape_of_weights(shape.config);
+    ModelPlanRequest request = shape.request(kGiB * 3 / 2, 1024);
+    request.pass_tokens = 1;
+    const ModelPlan roomy(request);
+    EXPECT_TRUE(roomy.prompts_read_weights_once());
+    EXPECT_LT(roomy.residency().streamed_weights_bytes, roomy.residency().most_streamed_weights_bytes);
+    const std::size_t layer = least_ring_bytes(roomy.pass_items());
+    EXPECT_GE(roomy.residency().ring_bytes, layer);
+
+    request.budget_bytes = request.fixed_bytes + request.kv_tail_bytes + layer + (std::size_t{16} << 20);
+    const ModelPlan tight(request);
+    EXPECT_FALSE(tight.prompts_read_weights_once());
+    EXPECT_LT(tight.residency().ring_bytes, layer / 4);
+    // So a little more memory is not the slower choice.
+    request.budget_bytes = request.fixed_bytes + request.kv_tail_bytes + layer - (std::size_t{16} << 20);
+    const ModelPlan tighter(request);
+    EXPECT_LE(tight.pass(1).seconds, tighter.pass(1).seconds);
+    // A ring that is asked for is used.
+    request.budget_bytes = request.fixed_bytes + request.kv_tail_bytes + layer + (std::size_t{16} << 20);
+    request.ring_bytes = layer;
+    EXPECT_TRUE(ModelPlan(request).prompts_read_weights_once());
+}
+
 TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {
     // 80 layers of a 70B model in F16, 128K tokens of KV: some 3000 items and 2560 extents.
     Shape shape;

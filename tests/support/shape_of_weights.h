@@ -20,6 +20,10 @@ namespace slipstream {
             if (info.is_matrix() && can_have(config.layers[i], info.role) &&
                 (info.role != TensorRole::AttnGate || config.attention(i).output_gate))
                 layer[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
+        layer.experts.resize(static_cast<std::size_t>(config.experts(i).n_experts));
+        for (ExpertWeights& expert : layer.experts)
+            for (const TensorInfo& info : kExpertTensors)
+                expert[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
     }
     weights.lm_head = matrix(config.vocab, config.d_model);
     return weights;

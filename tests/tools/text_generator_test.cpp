@@ -155,6 +155,7 @@ TEST_F(EngineGeneration, OtherSamplingIsTakenUpInPlace) {
     const SamplerOptions first{.temperature = 0.9, .seed = 1};
     for (const VerifyRule verify : {VerifyRule::Exact, VerifyRule::Rejection}) {
         draft_with({SourceKind::Model});
+        options_.draft.options.adapt_budget = false;  // asked in each pass, however slow the draft model is here
         options_.draft.verify = verify;
         if (verify == VerifyRule::Rejection) options_.draft.options.child_rule = draft::ChildRule::Draw;
         TextGenerator generator = make(options_, OpenedModel(folder), *tokenizer, &cancel_, first);
