@@ -385,12 +385,17 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     add_ways(out, report, columns);
     add_assumed(out, request, report, detail);
     add_memory(out, request, report, columns);
+    const std::int64_t expected = plan.pass_tokens();
     if (!helps.empty())
-        out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
-                            report.plan.pass_tokens()));
-    for (const Improvement& entry : helps)
-        out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
-                            seconds_text(entry.one_seconds), seconds_text(entry.expected_seconds), plan.pass_tokens()));
+        out.raw(expected > 1
+                    ? fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
+                                  expected)
+                    : std::string("What would help most (times as fast for a pass of 1):"));
+    for (const Improvement& entry : helps) {
+        std::string seconds = fmt::format("{} for a pass of 1", seconds_text(entry.one_seconds));
+        if (expected > 1) seconds += fmt::format(", {} of {}", seconds_text(entry.expected_seconds), expected);
+        out.raw(fmt::format("  {:.2f}x  {}: {}", entry.gain, entry.what, seconds));
+    }
     if (!helps.empty()) out.raw("");
     out.raw(
         request.profile
