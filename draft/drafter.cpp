@@ -5,6 +5,7 @@
 
 #include "draft/sources_drafter.h"
 #include "draft/stopwatch.h"
+#include "kernels/base/error.h"
 #include "kernels/sampling.h"
 #include "runtime/formats/model_fingerprint.h"
 
@@ -81,10 +82,17 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     if (pass_.guessed) {
         const ShapeRequest request{
             .text = limits.text, .budget = budget, .max_depth = limits.max_depth, .noise = &noise_};
-        grow(tree, request);
-        if (pass_.growth != Growth::Merged && (figures_.size() == 1 || pass_.growth == Growth::Drawn))
-            figures_[pass_.drawn_by].seconds += seconds_since(began);
-        fill_unused_nodes(tree, request);
+        try {
+            grow(tree, request);
+            if (pass_.growth != Growth::Merged && (figures_.size() == 1 || pass_.growth == Growth::Drawn))
+                figures_[pass_.drawn_by].seconds += seconds_since(began);
+            fill_unused_nodes(tree, request);
+        } catch (const FormatError&) {
+            // The weights of a model, which may be the target's own, give a draft token no finite numbers. The text
+            // does not depend on draft tokens (E1), so this pass has none. Draws that were made stay known (E3).
+            tree.reset(limits.text.back());
+            pass_.guessed = false;
+        }
     }
     pass_.draft_seconds = seconds_since(began);
 }

@@ -101,7 +101,7 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
             needs.base_bytes = sum(needs.base_bytes, item.bytes);
         }
     }
-    const bool both = mode.kv_streams && mode.weights_stream;
+    const bool both = mode.kv_streams && (mode.weights_stream || mode.on_demand);
     needs.least_ring_bytes =
         std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), smallest.least_ring_bytes());
     return needs;

@@ -46,7 +46,7 @@ struct ResidencyRequest {
     std::size_t ring_bytes = 0;           // size of the ring; 0: the plan chooses it
     std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (a layer, for prompts); two items of
                                           // each kind must in any case
-    std::size_t least_kv_ring_bytes = 0;  // what must fit in addition, if both KV and weights stream
+    std::size_t least_kv_ring_bytes = 0;  // what must fit in addition, if KV and weights or items on demand stream
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // > 1 on a CPU device: its ring is host memory, read and written

@@ -86,6 +86,16 @@ void LogitSource::remember_history(std::span<const TokenId> text) {
 
 void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) {
     CHECK(!nodes.empty());
+    try {
+        expand_all(tree, text, nodes);
+    } catch (...) {
+        forget_tree();  // its last nodes have no KV rows
+        throw;
+    }
+}
+
+void LogitSource::expand_all(const TokenTree& tree, std::span<const TokenId> text,
+                             std::span<const std::int32_t> nodes) {
     pass_tokens_.clear();
     pass_nodes_.clear();
     if (nodes.front() == 0) {

@@ -110,6 +110,7 @@ private:
     void size_for(const SamplerOptions& sampling);
     void append(TokenId token, NodeId parent);
     [[nodiscard]] std::size_t n_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) const;
+    void expand_all(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes);
     void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
     [[nodiscard]] std::int32_t index_of(std::int32_t node) const;
     void remember_history(std::span<const TokenId> text);

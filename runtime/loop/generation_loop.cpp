@@ -218,7 +218,20 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = takes_prompt() ? prompt_border() : begin;
     const std::int64_t n_missing = n_text - border;
-    const LogitRows logits = run_pass(begin, border, max_new_tokens, control_of(begin, n_text, on_progress, cancel));
+    const PassControl control = control_of(begin, n_text, on_progress, cancel);
+    bool has_failed = false;
+    LogitRows logits;
+    try {
+        logits = run_pass(begin, border, max_new_tokens, control);
+    } catch (const FormatError&) {
+        if (tree_.size() == 1) throw;
+        has_failed = true;
+    }
+    if (has_failed) {
+        // The weights give a token of the pass no finite numbers. If it is a draft token, the text must not fail (E1).
+        tree_.reset(text().back());
+        logits = run_pass(begin, border, max_new_tokens, control);
+    }
     if (logits.empty()) return {};
     const double pass_seconds = laps.end_lap("pass", n_text - begin - 1 + tree_.size());
     seconds_.verify += pass_seconds;
@@ -238,7 +251,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
                                   .tree = &tree_,
                                   .logits = logits,
                                   .accepted = accepted_,
-                                  .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds};
+                                  .pass_seconds = n_missing > 1 || has_failed ? 0.0 : pass_seconds};
     if (on_pass_) {
         on_pass_(observation);
         laps.skip();

@@ -84,8 +84,8 @@ public:
     /// Runs one pass over the tokens that the target lacks and a tree of draft tokens, and commits the accepted path.
     /// The first call also feeds the rest of the prompt and reports to `on_progress`. Returns the new tokens, 1 to
     /// max_new_tokens, valid until the next call; only the last can be an end token. Returns an empty span if *cancel
-    /// turned true (the tokens are then unchanged) or if the context is full. If verification or the self-check throws,
-    /// the sequence is unchanged.
+    /// turned true (the tokens are then unchanged) or if the context is full. A pass that throws FormatError is run
+    /// again without draft tokens. If that, verification or the self-check throws, the sequence is unchanged.
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 

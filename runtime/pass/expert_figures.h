@@ -10,7 +10,8 @@ namespace slipstream {
 struct ExpertFigures {
     std::uint64_t needed = 0;
     std::uint64_t hits = 0;          // of those: on the device as a whole
-    std::uint64_t copied_bytes = 0;  // of items that the pass waited for
+    std::uint64_t copied_bytes = 0;  // of items that were copied for them; for the tokens after the prefill chunks
+                                     // of a prompt by layers they came with those chunks
     double wait_seconds = 0.0;       // waits for them of the thread that enqueues the pass
 
     ExpertFigures& operator+=(const ExpertFigures& other) {

@@ -28,13 +28,14 @@ namespace {
 }
 
 // Throws the error of row `row` of a layer's experts, whose numbers are not finite before its product with the matrix
-// `role`. `positions`: of each token of the pass.
+// `role`: Down, since a row that is not finite before the experts has no finite logit of the router, and choose() has
+// refused it. `positions`: of each token of the pass.
 [[noreturn]] void refuse_expert_row(const ExpertRows& rows, TensorRole role, std::int64_t row,
                                     const std::vector<std::int32_t>& positions) {
+    CHECK(role == TensorRole::Down, "row {} is not finite before the experts, but was chosen for one", row);
     std::int32_t expert = 0;
     while (rows.first_row(expert + 1) <= row) ++expert;
     const std::int32_t position = positions[rows.tokens()[static_cast<std::size_t>(row)]];
-    if (role != TensorRole::Down) refuse_numbers("the norm before the experts", "numbers", position);
     refuse_numbers(fmt::format("the activation of expert {}", expert), "numbers", position);
 }
 

@@ -143,7 +143,7 @@ void PassStream::need_items(std::span<const std::int32_t> items) {
     needed_.assign(items.begin(), items.end());
     first_needed_ = demand_ring_->next_number();
     n_copied_ = n_used_ = 0;
-    with_context("experts", [&] { copy_needed(); });
+    copy_needed();
 }
 
 // Enqueues copies of what is needed, as far as the ring has room.
@@ -153,7 +153,7 @@ void PassStream::copy_needed() {
         const std::int32_t item = needed_[n_copied_];
         const TransferItem copy{.source = model.item_data(item), .bytes = model.items()[item].bytes};
         if (!demand_ring_->has_room(copy.bytes)) return;
-        demand_ring_->push(copy);
+        with_context("experts", [&] { demand_ring_->push(copy); });
     }
 }
 

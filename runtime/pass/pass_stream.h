@@ -62,7 +62,7 @@ public:
     /// released.
     void end_pass(Stream& compute);
     /// Ends a pass that does not come to its end: drops its schedule, the prepared one, and what was needed. Throws the
-    /// error of a failed copy.
+    /// error of a failed copy, also if it has ended the pass: the caller has that error already.
     void abandon(Stream& compute);
 
     /// Stops all copies and returns the memory of the ring, for a prompt that goes layer by layer. The caller must not

@@ -43,19 +43,25 @@ struct LayerOwner {
 [[nodiscard]] std::vector<std::vector<LayerOwner>> layer_owners(std::span<const Rank> ranks);
 
 /// Calls `call`. Rethrows an error as RankFailed, which names the device of `forward` and `layer` of the whole model
-/// (or kKvStage, kLmHeadStage). CollectiveAborted passes unchanged, since then another rank has failed.
+/// (or kKvStage, kLmHeadStage); a FormatError (weights that give no finite numbers) as one that names them.
+/// CollectiveAborted passes unchanged, since then another rank has failed.
 template <typename Call>
 void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
+    const auto named = [&](const std::exception& error) {
+        return fmt::format("{}, {}: {}", forward.model().device().name(), pass_place(layer), error.what());
+    };
     try {
         call();
     } catch (const CollectiveAborted&) {
         throw;
+    } catch (const FormatError& error) {
+        throw FormatError(named(error));
     } catch (const std::exception& error) {
-        throw RankFailed(fmt::format("{}, {}: {}", forward.model().device().name(), pass_place(layer), error.what()));
+        throw RankFailed(named(error));
     }
 }
 
-/// Calls `call`. Rethrows an error as RankFailed, which names the device of ranks[rank] and `layer`. If there is only
+/// Calls `call`. Rethrows an error as above, with the device of ranks[rank] and `layer`. If there is only
 /// one rank, the error names `layer` but no device (at_layer()).
 template <typename Call>
 void on_rank(std::span<const Rank> ranks, std::size_t rank, std::int64_t layer, const Call& call) {

@@ -216,6 +216,63 @@ TEST(DrafterLoop, EverySourceAndShapeGivesThePlainText) {
     }
 }
 
+/// Counts the passes without draft tokens.
+class LonePasses final : public Proposer {
+public:
+    explicit LonePasses(Proposer& proposer) : proposer_(proposer) {}
+    [[nodiscard]] LogitRequest logit_request() const override { return proposer_.logit_request(); }
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        if (observation.tree != nullptr && observation.tree->size() == 1) ++n;
+        proposer_.observe(observation);
+    }
+    std::int64_t n = 0;
+
+private:
+    Proposer& proposer_;
+};
+
+// An expert of the target is damaged that no token of the plain texts chooses, but some draft tokens do: in the pass
+// that verifies them, or already in one over a view or in the head. Whatever drafts, the texts are the plain ones.
+TEST(DrafterLoop, DraftTokensThatADamagedExpertFailsDoNotChangeTheText) {
+    const TinyModelOptions mixture{.n_layers = 3, .n_experts = 48, .n_chosen = 1};
+    constexpr std::int64_t kLayer = 1;
+    NoProposer nothing;
+    const auto lone_passes = [&](const Pair& pair, const DraftOptions& options, const Texts& plain) {
+        const auto drafter = make_drafter(options, pair.target(kSampled));
+        Server server(pair, kSampled);
+        server.attach_to(*drafter);
+        LonePasses counted(*drafter);
+        for (int round = 0; round < 2; ++round) EXPECT_EQ(server.serve(counted, pair.prompts), plain);
+        return counted.n;
+    };
+    int n_damaged = 0;
+    for (std::size_t expert = 0; expert < 48 && n_damaged < 2; ++expert) {
+        auto files = make_tiny_model(mixture);
+        const ConstTensorView up = files->weights().layers[kLayer].experts[expert][TensorRole::Up];
+        *const_cast<float*>(float_row(up, 3)) = std::numeric_limits<float>::quiet_NaN();
+        Pair pair(std::move(files), make_tiny_model({.n_layers = 1, .seed = 1}));
+        for (std::uint32_t i = 0; i < 3; ++i) pair.prompts.push_back(phrases(i, 1 + 17 * i));
+        Texts plain;
+        try {
+            plain = Server(pair, kSampled).serve(nothing, pair.prompts);
+        } catch (const FormatError&) {
+            continue;
+        }
+        ++n_damaged;
+        const DraftOptions all = pair.everything(plain);
+        std::int64_t n_lone = 0;
+        for (std::size_t i = 0; i <= all_sources().size(); ++i) {
+            DraftOptions options = all;
+            if (i < all_sources().size()) options.sources = {all_sources()[i]};
+            SCOPED_TRACE(i < all_sources().size() ? source_name(all_sources()[i]) : "all");
+            n_lone += lone_passes(pair, options, plain);
+        }
+        EXPECT_GT(n_lone, 0);
+    }
+    EXPECT_EQ(n_damaged, 2);
+}
+
 TEST(DrafterLoop, DrawnTreesKeepToTheBudgetAndGiveWholeTexts) {
     const auto pair = tiny_pair();
     DraftOptions options;

@@ -304,6 +304,18 @@ TEST(ResidencyPlan, TheRingHoldsTwoItemsOfEachKind) {
     EXPECT_THROW(static_cast<void>(plan_residency(request)), OutOfBudget);
 }
 
+// Where KV and items on demand alone stream, as where weights stream too, the ring has room for both.
+TEST(ResidencyPlan, KvBesideItemsOnDemandNeedsItsPartOfTheRing) {
+    ResidencyRequest request = mixture(4, kMiB / 4);  // 8 MiB of weights, 32 of KV, 32 on demand
+    request.least_ring_bytes = 10 * kMiB;
+    request.least_kv_ring_bytes = 20 * kMiB;
+    request.budget_bytes = (8 + 30 + 3) * kMiB;
+    const ResidencyPlan plan = plan_residency(request);
+    EXPECT_EQ(plan.resident_weights_bytes, 8 * kMiB);
+    EXPECT_EQ(plan.resident_kv_bytes, 3 * kMiB);
+    EXPECT_EQ(plan.ring_bytes, 30 * kMiB);
+}
+
 TEST(ResidencyPlan, WhereWeightsStayItemsOnDemandStayToo) {
     ResidencyRequest request = mixture(4, kMiB / 4);
     request.weights_stay = true;

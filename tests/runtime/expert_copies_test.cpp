@@ -1,6 +1,7 @@
 // Experts that stream are copied on demand: a pass brings those that its tokens chose, each once, and computes those
 // that are on the device while they arrive. A prompt by layers brings all of them, once.
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -8,9 +9,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "kernels/cpu_faults.h"
+#include "offload/trace_file.h"
 #include "runtime/loop/loop_needs.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/model_pass.h"
@@ -18,6 +22,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -45,6 +50,18 @@ bool is_of_an_expert(const WeightItem& item) {
     return item.expert != kNoExpert;
 }
 
+/// Feeds a chain of tokens behind what is committed; returns the logits of its last token.
+std::vector<float> fed(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
+    std::vector<NodeId> nodes;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
+    const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
+    const ConstTensorView logits = forward.run(cache, tokens, nodes, {&last, 1});
+    std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
+    cache.commit(forward.exec(), nodes);
+    return row;
+}
+
 /// A model of which some items stream, and a forward over it.
 class Engine {
 public:
@@ -59,17 +76,7 @@ public:
             model, ForwardLimits{.max_tokens = kPrefillChunkTokens, .max_logit_rows = 1}, pass.get());
     }
 
-    /// Feeds a chain of tokens behind what is committed; returns the logits of its last token.
-    std::vector<float> feed(std::span<const TokenId> tokens) {
-        std::vector<NodeId> nodes;
-        for (std::size_t i = 0; i < tokens.size(); ++i)
-            nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
-        const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-        const ConstTensorView logits = forward->run(cache, tokens, nodes, {&last, 1});
-        std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
-        cache.commit(forward->exec(), nodes);
-        return row;
-    }
+    std::vector<float> feed(std::span<const TokenId> tokens) { return fed(*forward, cache, tokens); }
     /// Returns the bytes that came over the link, as the link counts them.
     [[nodiscard]] std::uint64_t link_bytes() const { return device.link_in().bytes; }
     [[nodiscard]] std::uint64_t expert_bytes() const {
@@ -229,6 +236,107 @@ TEST(ExpertCopies, APromptByLayersCopiesEachExpertOnce) {
             whole.target->truncate(0);
         }
     }
+}
+
+// Target and draft model, say: what one needed is no concern of the other, and the schedules of both are dropped.
+TEST(ExpertCopies, TwoModelsTakeTurnsWithOneRing) {
+    const std::unique_ptr<ModelFiles> files[] = {
+        mixture(DType::BF16),
+        make_tiny_model({.n_layers = 2, .weight_type = DType::Q8_0, .n_experts = 5, .n_chosen = 2, .seed = 9})};
+    for (const bool all_stream : {false, true}) {
+        PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable});
+        CpuDevice device({.n_threads = 2});
+        std::vector<std::unique_ptr<Model>> models;
+        std::vector<std::unique_ptr<KvCache>> caches;
+        std::vector<PassReads> reads;
+        for (const auto& each : files) {
+            WeightPlacement placement{.max_item_bytes = kItemBytes, .arena = &arena};
+            for (const WeightItem& item : cut_weight_items(each->weights(), WeightRounding::None, kItemBytes))
+                placement.streams.push_back(all_stream || is_of_an_expert(item));
+            models.push_back(std::make_unique<Model>(
+                *each, device, LoadOptions{.context_tokens = kContext, .placement = std::move(placement)}));
+            caches.push_back(std::make_unique<KvCache>(device, models.back()->kv_layouts(), kContext,
+                                                       scratch_nodes_for(kPrefillChunkTokens)));
+            reads.push_back({models.back().get(), caches.back().get()});
+        }
+        PassStream pass(reads, arena, std::size_t{1} << 17);
+        std::vector<std::unique_ptr<Forward>> forwards;
+        std::vector<std::unique_ptr<Engine>> resident;
+        for (std::size_t i = 0; i < 2; ++i) {
+            forwards.push_back(std::make_unique<Forward>(
+                *models[i], ForwardLimits{.max_tokens = kPrefillChunkTokens, .max_logit_rows = 1}, &pass));
+            resident.push_back(std::make_unique<Engine>(*files[i], [](const WeightItem&) { return false; }));
+        }
+        const std::vector<TokenId> text = prompt_of(40);
+        std::size_t at[2] = {};
+        for (const auto& [turn, n] : std::vector<std::pair<std::size_t, std::size_t>>{
+                 {0, 3}, {1, 1}, {1, 7}, {0, 1}, {1, 2}, {0, 9}, {0, 1}, {1, 1}}) {
+            const auto tokens = std::span(text).subspan(std::exchange(at[turn], at[turn] + n), n);
+            EXPECT_TRUE(same_bits(fed(*forwards[turn], *caches[turn], tokens), resident[turn]->feed(tokens)));
+        }
+    }
+}
+
+// The failed copy's part of the ring is lent to the prompt.
+TEST(ExpertCopies, APromptByLayersAfterACopyThatFailed) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated expected = plainly(*whole.target, prompt_of(1100), 1);
+    CpuFaults faults;
+    SplitEngine engine(*files, {kLayers}, Streams::Weights, {{.faults = &faults}}, std::size_t{1} << 20);
+    ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
+    int of_experts = 0;
+    for (std::int64_t nth = 1; nth <= 24; ++nth) {
+        faults.copies_until_failure = nth;
+        const std::string told =
+            error_text<IoError>([&] { static_cast<void>(plainly(*engine.target, prompt_of(5), 1)); });
+        faults.copies_until_failure = 0;
+        engine.target->forget();
+        engine.target->truncate(0);
+        if (told.find("experts: ") == std::string::npos) {
+            // A copy of the schedule, perhaps of the next one: then the next pass tells.
+            static_cast<void>(
+                error_text<IoError>([&] { static_cast<void>(plainly(*engine.target, prompt_of(5), 1)); }));
+            engine.target->forget();
+            engine.target->truncate(0);
+            continue;
+        }
+        ++of_experts;
+        EXPECT_EQ(plainly(*engine.target, prompt_of(1100), 1), expected) << told;
+        engine.target->truncate(0);
+    }
+    EXPECT_GT(of_experts, 0);
+}
+
+TEST(ExpertCopies, ATraceHasATrackOfThem) {
+    const auto files = mixture(DType::BF16);
+    TempFolder folder;
+    Engine engine(*files, is_of_an_expert);
+    std::uint64_t copied = 0;
+    {
+        TraceFile trace(folder.path() / "trace.json");
+        PassProfile profile(engine.device, {}, StageEnd::Enqueued, &trace);
+        engine.pass->profile_with(&profile);
+        static_cast<void>(engine.feed(prompt_of(7)));
+        engine.pass->profile_with(nullptr);
+        copied = engine.pass->figures().weights_bytes;
+    }
+    std::ifstream file(folder.path() / "trace.json");
+    const nlohmann::json events = nlohmann::json::parse(file);
+    std::uint64_t traced = 0;
+    nlohmann::json track;
+    for (const nlohmann::json& event : events)
+        if (event["ph"] == "M" && event["args"]["name"].get<std::string>().ends_with(" copies on demand"))
+            track = event["tid"];
+    ASSERT_FALSE(track.is_null());
+    for (const nlohmann::json& event : events)
+        if (event["ph"] == "X" && event["tid"] == track) {
+            EXPECT_EQ(event["cat"], "copy");
+            EXPECT_GE(event["args"]["layer"], 1);
+            traced += event["args"]["bytes"].get<std::uint64_t>();
+        }
+    EXPECT_EQ(traced, copied);
+    EXPECT_GT(copied, 0U);
 }
 
 /// Items as they are in host memory, which a CPU device reads.

@@ -20,6 +20,7 @@
 #include "runtime/plan/pass_items.h"
 #include "tests/support/error_text.h"
 #include "tests/support/expected_text.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
@@ -256,6 +257,66 @@ TEST(ExpertPlacement, AnActivationThatIsNotFiniteNamesLayerExpertAndToken) {
                 EXPECT_GE(named_position(engine, whole, prompt_of(600)), 0);
                 EXPECT_GE(named_position(engine, whole, prompt_of(600)), 0);
             }
+        }
+    }
+}
+
+/// Counts the passes that were verified without the draft tokens that were proposed.
+class DroppedTrees final : public Proposer {
+public:
+    explicit DroppedTrees(Proposer& proposer) : proposer_(proposer) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override {
+        proposer_.propose(tree, limits);
+        n_proposed_ = tree.size();
+    }
+    void observe(const Observation& observation) override {
+        if (observation.tree != nullptr && observation.tree->size() < n_proposed_) {
+            ++n_dropped;
+            EXPECT_EQ(observation.tree->size(), 1);
+            EXPECT_EQ(observation.pass_seconds, 0.0);
+        }
+        proposer_.observe(observation);
+    }
+    int n_dropped = 0;
+
+private:
+    Proposer& proposer_;
+    std::int32_t n_proposed_ = 0;
+};
+
+// Draft tokens choose a damaged expert, the tokens of the text do not: the text is the plain one (E1).
+TEST(ExpertPlacement, DraftTokensThatAreNotFiniteDoNotChangeTheText) {
+    const auto files = mixture(DType::Q8_0, false, 9, 1);
+    damage(files->weights().layers[2].experts[4][TensorRole::Up]);
+    for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}}) {
+        for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+            SplitEngine engine(*files, split, streams, {}, kRing);
+            int n_texts = 0;
+            int n_dropped = 0;
+            for (TokenId first = 0; first < 97 && n_texts < 3; ++first) {
+                const std::vector<TokenId> prompt{first, (first * 31 + 5) % 97};
+                const auto begin = [&] {
+                    engine.target->forget();
+                    engine.target->truncate(0);
+                };
+                Generated plain;
+                try {
+                    begin();
+                    plain = plainly(*engine.target, prompt, 14);
+                } catch (const FormatError&) {
+                    continue;
+                }
+                ++n_texts;
+                for (const double hit : {0.1, 0.5}) {
+                    begin();
+                    ScriptedProposer scripted(plain.text, hit, 3);
+                    DroppedTrees counted(scripted);
+                    EXPECT_EQ(generate(*engine.target, prompt, 14, counted, SplitEngine::kBudget), plain);
+                    n_dropped += counted.n_dropped;
+                }
+            }
+            EXPECT_EQ(n_texts, 3);
+            EXPECT_GT(n_dropped, 0);
         }
     }
 }

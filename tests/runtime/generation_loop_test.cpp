@@ -10,6 +10,8 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "tests/support/error_text.h"
+#include "tests/support/fake_target.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
@@ -160,6 +162,52 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     while (loop.text().size() < plain.text.size())
         ASSERT_FALSE(loop.step(static_cast<std::int64_t>(plain.text.size() - loop.text().size())).empty());
     EXPECT_EQ(loop.text(), plain.text);
+}
+
+// Weights may give a draft token no finite numbers that plain decoding never meets. Other errors end the step.
+TEST(GenerationLoop, APassThatItsDraftTokensFailIsRunAgainWithoutThem) {
+    for (const bool takes_prompts : {false, true}) {
+        for (const std::size_t n_prompt : {std::size_t{30}, std::size_t{600}}) {
+            FakeKv kv{.options = {.takes_prompts = takes_prompts}};
+            FakeTarget target(kv);
+            Sampler sampler({.temperature = 0.8, .seed = 5}, kv.options.vocab);
+            ExactVerifier verifier(sampler);
+            const auto text_of = [&](Proposer& proposer, std::int64_t budget) {
+                target.truncate(0);
+                Sequence sequence(target);
+                GenerationLoop loop(sequence, verifier, proposer, {.budget = budget, .end_tokens = {}});
+                loop.begin(prompt_of(n_prompt));
+                while (loop.text().size() < n_prompt + 60)
+                    if (loop.step(static_cast<std::int64_t>(n_prompt + 60 - loop.text().size())).empty()) break;
+                return loop.text();
+            };
+            NoProposer none;
+            const std::vector<TokenId> plain = text_of(none, 1);
+            int n_failed = 0;
+            target.on_begin = [&](const TargetPass& pass) {
+                for (const std::int32_t row : pass.logit_tokens)
+                    if (row != pass.logit_tokens.front() && pass.tokens[static_cast<std::size_t>(row)] % 16 == 3) {
+                        ++n_failed;
+                        throw FormatError("numbers that are not finite");
+                    }
+            };
+            ScriptedProposer proposer(plain, 0.5, 3);
+            EXPECT_EQ(text_of(proposer, 9), plain);
+            EXPECT_GT(n_failed, 5);
+            EXPECT_LT(n_failed, proposer.n_proposed);
+            target.on_begin = [&](const TargetPass&) { throw FormatError("the text's own"); };
+            EXPECT_EQ(error_text<FormatError>([&] { static_cast<void>(text_of(proposer, 9)); }), "the text's own");
+            EXPECT_EQ(target.n_nodes(), 0);
+            n_failed = 0;
+            target.on_begin = [&](const TargetPass& pass) {
+                if (pass.logit_tokens.size() < 2) return;
+                ++n_failed;
+                throw IoError("a copy");
+            };
+            EXPECT_EQ(error_text<IoError>([&] { static_cast<void>(text_of(proposer, 9)); }), "a copy");
+            EXPECT_EQ(n_failed, 1);
+        }
+    }
 }
 
 TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {

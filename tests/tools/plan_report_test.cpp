@@ -32,6 +32,30 @@ PlanRequest request(std::string_view profile, std::string_view shape, Quantisati
 
 // TriForce (Sun et al. 2024, table of latencies): plain decoding behind 130,304 tokens on two RTX 4090 takes 840 ms a
 // token with Llama-2-7B and 1794 ms with 13B; 12 of the 7B model's 32 layers have their KV on the cards.
+// Whatever pass is planned for: the bytes of a device's link and its time to compute are those of a pass of one token.
+TEST(PlanReport, WorkOfADeviceIsThatOfOneToken) {
+    for (const std::int64_t pass_tokens : {1, 16}) {
+        PlanRequest asked = request("2x4090-x16", "gpt-oss-120b", Quantisation::MXFP4, 8192);
+        asked.pass_tokens = pass_tokens;
+        const PlanReport report = make_plan_report(asked);
+        ASSERT_EQ(report.devices.size(), 2U);
+        double least = 0.0;
+        for (std::size_t i = 0; i < 2; ++i) {
+            const ResidencyPlan& plan = report.plan.ranks()[i].residency();
+            const DeviceWork& work = report.devices[i];
+            ASSERT_GT(plan.most_streamed_weights_bytes, 0U);
+            // 4 of 128 experts.
+            EXPECT_NEAR(work.streamed_bytes, static_cast<double>(plan.most_streamed_weights_bytes) / 32, 1.0);
+            EXPECT_DOUBLE_EQ(work.link_seconds, work.streamed_bytes / asked.hardware.link_of(i));
+            if (pass_tokens > 1) {
+                EXPECT_LT(work.streamed_bytes, 0.2 * static_cast<double>(plan.streamed_weights_bytes));
+            }
+            least += work.compute_seconds;
+        }
+        EXPECT_LE(least, report.one.seconds);
+    }
+}
+
 class TriForce : public testing::Test {
 protected:
     static constexpr std::int64_t kTokens = 130304;

@@ -353,6 +353,13 @@ TEST(Plan, AMixtureOnGpus) {
     EXPECT_NEAR(copied, pinned * 4 / 128, 1.0);  // 4 of 128 are chosen
     EXPECT_GT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9);
     EXPECT_LT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9 + 0.02);
+    const ProgramResult text = run_program({"plan", "--profile", "2x4090-x16", "--shape", "gpt-oss-120b", "--quant",
+                                            "MXFP4", "--ctx", "8192", "--expect-tokens", "4"});
+    EXPECT_THAT(text.out, HasSubstr("of weights (expected for passes of 4 tokens; at most "));
+    EXPECT_THAT(text.out, HasSubstr(" stream (expected for a pass of 1 token), "));
+    const ProgramResult dense = run_program({"plan", "--profile", "2x4090-x16", "--shape", "llama-70b", "--quant",
+                                             "Q8_0", "--ctx", "8192", "--expect-tokens", "4"});
+    EXPECT_THAT(dense.out, testing::Not(HasSubstr("(expected")));
 }
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.

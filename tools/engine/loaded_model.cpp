@@ -185,8 +185,9 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
     const ResidencyPlan& plan = plan_->sums();
     callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring)",
                                regime_name(plan.regime), size_text(plan.device_bytes),
-                               devices().size() > 1 ? "devices" : "device", streamed_weights_text(plan),
-                               size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+                               devices().size() > 1 ? "devices" : "device",
+                               streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
+                               size_text(plan.ring_bytes)));
     if (faster_way_) callbacks.note(*faster_way_);
     if (plan.most_streamed_weights_bytes == 0) return;
     if (shards_matrices()) {

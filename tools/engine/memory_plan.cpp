@@ -18,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/model_plan.h"
 #include "runtime/ranks/view_passes.h"
+#include "tools/base/amounts.h"
 
 namespace slipstream::tools {
 
@@ -118,11 +119,11 @@ std::vector<std::pair<std::string_view, std::size_t>> DeviceMemory::rows() const
             {"other", other}};
 }
 
-std::string streamed_weights_text(const ResidencyPlan& plan) {
+std::string streamed_weights_text(const ResidencyPlan& plan, std::int64_t pass_tokens) {
     if (plan.streamed_weights_bytes == plan.most_streamed_weights_bytes)
         return fmt::format("{} of weights", size_text(plan.streamed_weights_bytes));
-    return fmt::format("{} of weights (expected; at most {})", size_text(plan.streamed_weights_bytes),
-                       size_text(plan.most_streamed_weights_bytes));
+    return fmt::format("{} of weights (expected for passes of {}; at most {})", size_text(plan.streamed_weights_bytes),
+                       counted(pass_tokens, "token"), size_text(plan.most_streamed_weights_bytes));
 }
 
 std::size_t DeviceMemory::used() const {

@@ -57,8 +57,9 @@ struct TakenMemory {
 /// model's.
 [[nodiscard]] TakenMemory taken_memory(const Budget& budget);
 
-/// Returns "1.2 GiB of weights"; of a plan with experts that stream "1.2 GiB of weights (expected; at most 17 GiB)".
-[[nodiscard]] std::string streamed_weights_text(const ResidencyPlan& plan);
+/// Returns "1.2 GiB of weights"; of a plan with experts that stream "1.2 GiB of weights (expected for passes of 4
+/// tokens; at most 17 GiB)". `pass_tokens`: of the plan.
+[[nodiscard]] std::string streamed_weights_text(const ResidencyPlan& plan, std::int64_t pass_tokens);
 
 /// Memory of one device by purpose, in bytes.
 struct DeviceMemory {

@@ -92,6 +92,11 @@ void add_experts(LabelledLines& out, const PlannedModel& model) {
     out.add("weights read", fmt::format("by a pass of {}, if tokens choose experts evenly", fmt::join(reads, ", of ")));
 }
 
+// Whether experts stream: then fewer bytes are expected than a pass can copy.
+bool experts_stream(const ResidencyPlan& plan) {
+    return plan.streamed_weights_bytes != plan.most_streamed_weights_bytes;
+}
+
 void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     const ResidencyPlan& plan = report.plan.sums();
     const bool several = report.devices.size() > 1;
@@ -103,8 +108,8 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
                                      size_text(state)));
     if (plan.regime != Regime::AllFits)
-        out.add("streamed a pass",
-                fmt::format("{}, {} of KV", streamed_weights_text(plan), size_text(plan.streamed_kv_bytes)));
+        out.add("streamed a pass", fmt::format("{}, {} of KV", streamed_weights_text(plan, report.plan.pass_tokens()),
+                                               size_text(plan.streamed_kv_bytes)));
     out.add("device memory",
             fmt::format("{}{}{}", size_text(plan.device_bytes), several ? " in all" : "",
                         plan.ring_bytes > 0
@@ -174,8 +179,9 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
                 fmt::format("{}, {} resident; {}; computing takes {}", counted(work.parts, part_name(request.split)),
                             size_text(plan.resident_weights_bytes + plan.resident_kv_bytes),
                             work.link_seconds > 0.0
-                                ? fmt::format("{} stream, {} over {}",
-                                              size_text(plan.streamed_weights_bytes + plan.streamed_kv_bytes),
+                                ? fmt::format("{} stream{}, {} over {}",
+                                              size_text(static_cast<std::size_t>(work.streamed_bytes)),
+                                              experts_stream(plan) ? " (expected for a pass of 1 token)" : "",
                                               seconds_text(work.link_seconds), rate_text(request.hardware.link_of(i)))
                                 : std::string("nothing streams"),
                             seconds_text(work.compute_seconds)));
@@ -237,10 +243,11 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
                             assumed.acceptance, rate.n_guesses + 1, rate.tokens_per_pass));
         out.raw(fmt::format("  seconds = pass(n + 1) + (1 - hidden) n draft = {:.4f} + {} x {} x {:.5f} = {:.4f}",
                             rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
-        out.raw(
+        out.raw(fmt::format(
             "  n: with most tokens a second, of 0 to 16 and from there in steps of an eighth; pass(n): copies and "
-            "computing simulated in the order of the schedule, experts copied when they are chosen; draft, over a view: pass(1) with everything on the "
-            "devices");
+            "computing simulated in the order of the schedule{}; draft, over a view: pass(1) with everything on the "
+            "devices",
+            experts_stream(report.plan.sums()) ? ", experts copied when they are chosen" : ""));
     }
     out.raw("");
 }

@@ -220,10 +220,15 @@ std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport
     for (const ModelPlan& rank : report.plan.ranks()) {
         const ResidencyPlan& plan = rank.residency();
         DeviceWork work{.parts = parts[devices.size()]};
-        work.link_seconds = static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes) /
-                            request.hardware.link_of(devices.size());
-        for (const PlanItem& item : rank.residency_request(1, report.context_tokens).schedule)
+        const ResidencyRequest one = rank.residency_request(1, report.context_tokens);
+        for (std::size_t i = 0; i < one.schedule.size(); ++i) {
+            const PlanItem& item = one.schedule[i];
+            const std::size_t read = item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
+            const std::size_t resident = std::min(plan.resident_bytes[i], item.bytes);
+            work.streamed_bytes += item.read_share * static_cast<double>(std::min(item.bytes - resident, read));
             work.compute_seconds += item.compute_seconds;
+        }
+        work.link_seconds = work.streamed_bytes / request.hardware.link_of(devices.size());
         devices.push_back(work);
     }
     return devices;

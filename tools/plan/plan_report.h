@@ -33,8 +33,10 @@ struct Improvement {
 
 /// The work of one of several devices in a pass of 1 token.
 struct DeviceWork {
-    std::int64_t parts = 0;        // layers or kv heads
-    double link_seconds = 0.0;     // time to copy over the device's link what streams
+    std::int64_t parts = 0;  // layers or kv heads
+    // Of a pass of one token at full context; of experts, what is expected.
+    double streamed_bytes = 0.0;
+    double link_seconds = 0.0;     // time to copy streamed_bytes over the device's link
     double compute_seconds = 0.0;  // time to compute, if everything were resident
 };
 

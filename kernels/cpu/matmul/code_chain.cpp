@@ -24,10 +24,15 @@ constexpr int kRows = static_cast<int>(kInterleavedRows);
 constexpr std::int64_t kTokensAtOnce = 16;
 // Tokens per task when threads round activations.
 constexpr std::int64_t kTokensPerTask = 8;
-// Bytes of the largest quantisation block, of Q6_K, of 16 rows.
-constexpr std::size_t kMostBlockBytes = packed_block(DType::Q6_K).bytes;
 // Float types, which are the first of DType.
 constexpr std::size_t kFloatTypes = 3;
+// Bytes of the largest quantisation block of 16 rows.
+constexpr std::size_t kMostBlockBytes = [] {
+    std::int64_t most = 0;
+    for (std::size_t i = kFloatTypes; i < kDTypeCount; ++i)
+        most = std::max(most, packed_block(static_cast<DType>(i)).bytes);
+    return static_cast<std::size_t>(most);
+}();
 
 /// Unpacks the packed quantisation block at `src`, of 16 rows.
 template <DType type>
