@@ -36,7 +36,7 @@ public:
 
     /// Prepares the prompt of `pass` from position `begin` on, or from its saved state, whose positions are reserved in
     /// `caches` [ranks], and the tokens of `pass` after it. `owners` is [layers of the whole model]. All arguments must
-    /// outlive this object. Throws RankFailed, OutOfBudget.
+    /// outlive this object. Throws as on_rank() does, OutOfBudget.
     PipelinedPrefill(std::span<const Rank> ranks, const std::vector<LayerOwner>& owners,
                      std::span<KvCache* const> caches, PinnedArena& arena, std::int64_t begin, const RankPass& pass);
     /// Waits for enqueued work.
@@ -45,7 +45,7 @@ public:
     PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
     /// Runs all layers. Returns false if `control` cancelled it. Progress is reported, and the prompt is saved, on the
-    /// caller's thread; while save() runs, no device computes. Throws the first RankFailed of any thread, or
+    /// caller's thread; while save() runs, no device computes. Throws the first error of any thread, or
     /// OutOfBudget if the system starts no more threads, after all threads have ended.
     [[nodiscard]] bool run(const PassControl& control);
     /// Returns the steps of each rank, [ranks]. After run(), their residual streams hold the tokens that follow the

@@ -33,7 +33,7 @@ public:
     virtual ~RankPasses() = default;
     /// Runs a pass without a prompt over `kvs` [ranks]; returns when all of it is enqueued. Returns false if it was
     /// cancelled. If it is cancelled or throws, the rest of the transfer schedule is dropped. With several ranks,
-    /// errors are thrown as RankFailed.
+    /// errors are thrown as on_rank() does (rank.h).
     [[nodiscard]] virtual bool run(std::span<PassKv* const> kvs, const RankPass& pass) = 0;
     /// Whether prompt positions [begin, end) can be computed layer by layer, together with the pass that follows them.
     [[nodiscard]] virtual bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,

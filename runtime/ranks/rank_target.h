@@ -65,7 +65,7 @@ public:
     [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
     /// Begins `pass`, as Target::begin() says. With several ranks, begin() and finish() throw errors of the pass as
-    /// RankFailed.
+    /// on_rank() does (rank.h).
     void begin(const TargetPass& pass) override;
     [[nodiscard]] LogitRows finish() override;
 

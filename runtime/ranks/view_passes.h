@@ -48,7 +48,7 @@ public:
     /// Drops all nodes. Later passes see what was added to the views before this call.
     void forget();
     /// Runs a pass over up to kMostViewRows tokens and returns their logits, valid until the next call. Several ranks
-    /// return whole rows, whatever `needs` requests, and throw errors as RankFailed; the views are then unchanged.
+    /// return whole rows, whatever `needs` requests, and throw errors as on_rank() does; the views are then unchanged.
     [[nodiscard]] LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                                 std::span<const std::int32_t> logit_tokens, const LogitRequest& needs);
 
