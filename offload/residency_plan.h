@@ -16,8 +16,8 @@
 
 namespace slipstream {
 
-/// What an item is. Weights that are OnDemand are not copied ahead: a pass decides whether it reads them when it comes
-/// to them.
+/// What an item is. Weights that are OnDemand are not copied ahead: a pass decides whether it reads them when it
+/// reaches them.
 enum class PlanTag : std::uint8_t { Weights, Kv, OnDemand };
 
 /// An item of the transfer schedule. To plan, its sizes are those at full context; to simulate other passes, the
@@ -85,10 +85,10 @@ struct SimulatedPass {
     double link_busy_fraction = 0.0;  // part of `seconds` in which the link copies
 };
 /// Predicts passes in steady state by discrete events: one link copies in the order of the schedule as far as the ring
-/// has room, one device computes in the same order what has arrived, and both share host memory. Consecutive items on
-/// demand are copied, as many bytes as are expected, from when the device comes to them. `resident_bytes` is as
-/// in ResidencyPlan; more than an item has counts as all of it. The request can differ from the one that the plan was
-/// made for, so a plan can be judged for passes of more tokens or over less KV.
+/// has room, one device computes in the same order what has arrived, and both share host memory. For
+/// consecutive items on demand the expected bytes are copied, beginning when the device reaches the first of them.
+/// `resident_bytes` is as in ResidencyPlan; more than an item has counts as all of it. The request can differ from the
+/// one that the plan was made for, so a plan can be judged for passes of more tokens or over less KV.
 [[nodiscard]] SimulatedPass simulate_passes(const ResidencyRequest& request,
                                             const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes);
 

@@ -146,7 +146,7 @@ void PassStream::need_items(std::span<const std::int32_t> items) {
     copy_needed();
 }
 
-// Enqueues copies of what is needed, as far as the ring has room.
+// Enqueues copies of the needed items, in order, until the ring has no room for the next one.
 void PassStream::copy_needed() {
     const Model& model = *running().reads.model;
     for (; n_copied_ < needed_.size(); ++n_copied_) {

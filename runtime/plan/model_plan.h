@@ -49,8 +49,8 @@ struct ModelPlanRequest {
 inline constexpr double kAlmostFree = 1.15;
 /// Most tokens of the pass that residency is planned for.
 inline constexpr std::int64_t kMostPassTokens = 256;
-/// Passes for each prefill chunk of 512 tokens with which rings of mixtures are planned: an answer of 512 tokens behind
-/// a prompt of 8K to 16K tokens, or a shorter one whose passes commit several tokens.
+/// Passes that the ring of a mixture is planned for, per prefill chunk of 512 prompt tokens: a prompt of 16K tokens
+/// and an answer of 512, one token per pass; or a prompt of 4K and the same answer, four tokens per pass.
 inline constexpr double kPassesPerPrefillChunk = 16.0;
 
 /// The plan of one device. Immutable.

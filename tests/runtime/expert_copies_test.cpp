@@ -20,6 +20,7 @@
 #include "runtime/pass/model_pass.h"
 #include "runtime/pass/pass_schedule.h"
 #include "tests/support/error_text.h"
+#include "tests/support/feed_chain.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/temp_folder.h"
@@ -50,18 +51,6 @@ bool is_of_an_expert(const WeightItem& item) {
     return item.expert != kNoExpert;
 }
 
-/// Feeds a chain of tokens behind what is committed; returns the logits of its last token.
-std::vector<float> fed(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
-    std::vector<NodeId> nodes;
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
-    const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-    const ConstTensorView logits = forward.run(cache, tokens, nodes, {&last, 1});
-    std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
-    cache.commit(forward.exec(), nodes);
-    return row;
-}
-
 /// A model of which some items stream, and a forward over it.
 class Engine {
 public:
@@ -76,7 +65,7 @@ public:
             model, ForwardLimits{.max_tokens = kPrefillChunkTokens, .max_logit_rows = 1}, pass.get());
     }
 
-    std::vector<float> feed(std::span<const TokenId> tokens) { return fed(*forward, cache, tokens); }
+    std::vector<float> feed(std::span<const TokenId> tokens) { return feed_chain(*forward, cache, tokens); }
     /// Returns the bytes that came over the link, as the link counts them.
     [[nodiscard]] std::uint64_t link_bytes() const { return device.link_in().bytes; }
     [[nodiscard]] std::uint64_t expert_bytes() const {
@@ -211,8 +200,8 @@ TEST(ExpertCopies, SmallRingsGiveTheBitsOfTheResidentModel) {
     }
 }
 
-// The chunks choose nearly all experts, the one token behind them three a layer: all come, each once, and leave the
-// ring in time for the next layer.
+// The prefill chunks choose nearly all experts, the token after them three per layer: each expert is copied once, and
+// leaves the ring in time for the next layer.
 TEST(ExpertCopies, APromptByLayersCopiesEachExpertOnce) {
     for (const std::int64_t n_prompt : {1025, 1100}) {
         const auto files = mixture(DType::BF16, 1);
@@ -272,7 +261,7 @@ TEST(ExpertCopies, TwoModelsTakeTurnsWithOneRing) {
         for (const auto& [turn, n] : std::vector<std::pair<std::size_t, std::size_t>>{
                  {0, 3}, {1, 1}, {1, 7}, {0, 1}, {1, 2}, {0, 9}, {0, 1}, {1, 1}}) {
             const auto tokens = std::span(text).subspan(std::exchange(at[turn], at[turn] + n), n);
-            EXPECT_TRUE(same_bits(fed(*forwards[turn], *caches[turn], tokens), resident[turn]->feed(tokens)));
+            EXPECT_TRUE(same_bits(feed_chain(*forwards[turn], *caches[turn], tokens), resident[turn]->feed(tokens)));
         }
     }
 }

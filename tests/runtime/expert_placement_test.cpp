@@ -216,7 +216,7 @@ std::int64_t named_position(SplitEngine& engine, SplitEngine& whole, const std::
         const std::string after =
             " numbers that are not finite; the model's weights are damaged, or their numbers overflow";
         const std::string found = error.what();
-        EXPECT_THAT(found, HasSubstr(before));  // behind the name of the device, if there are several
+        EXPECT_THAT(found, HasSubstr(before));  // after the name of the device, if there are several
         EXPECT_THAT(found, testing::EndsWith(after));
         const std::size_t at = found.find(before);
         return at == std::string::npos ? -2 : std::stoll(found.substr(at + before.size()));

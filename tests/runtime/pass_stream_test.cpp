@@ -10,6 +10,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/pass/forward.h"
+#include "tests/support/feed_chain.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -55,18 +56,6 @@ public:
     Forward streamed, resident;
 };
 
-// Feeds `tokens` as one chain behind what is committed, commits it; the logits of its last token.
-std::vector<float> feed(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
-    std::vector<NodeId> nodes;
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
-    const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-    const ConstTensorView logits = forward.run(cache, tokens, nodes, {&last, 1});
-    std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
-    cache.commit(forward.exec(), nodes);
-    return row;
-}
-
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -78,7 +67,7 @@ std::vector<std::vector<float>> plain_logits(const ModelFiles& files, const std:
     KvCache cache(device, model.kv_layouts(), kContext, kChunk);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1});
     std::vector<std::vector<float>> logits;
-    for (const TokenId& token : tokens) logits.push_back(feed(forward, cache, {&token, 1}));
+    for (const TokenId& token : tokens) logits.push_back(feed_chain(forward, cache, {&token, 1}));
     return logits;
 }
 
@@ -101,7 +90,7 @@ TEST(PassStream, ForwardsTakeTurnsOverOneCache) {
             if (left == 0) continue;
             const auto n = std::min<std::int64_t>(left, 1 + static_cast<std::int64_t>(random() % 90));
             const StreamFigures before = figures;
-            const auto row = feed(
+            const auto row = feed_chain(
                 forward, cache, std::span(tokens).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)));
             done += n;
             ASSERT_TRUE(same_bits(row, plain[static_cast<std::size_t>(done - 1)])) << "position " << done - 1;
@@ -148,7 +137,7 @@ TEST(PassStream, PromptsByLayerTakeTurns) {
         engine.streamed_kv.commit(forward.exec(), nodes);
         at = border + 60;
         for (int i = 0; i < 3; ++i, at += 100)
-            ASSERT_TRUE(same_bits(feed(other, engine.streamed_kv, part(at, at + 100)),
+            ASSERT_TRUE(same_bits(feed_chain(other, engine.streamed_kv, part(at, at + 100)),
                                   plain[static_cast<std::size_t>(at + 99)]))
                 << at;
     }
@@ -158,7 +147,7 @@ TEST(PassStreamDeathTest, NeverOneInsideAnother) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork alone has no thread that copies
     const auto files = make_tiny_model({.n_layers = 3});
     Engine engine(*files);
-    static_cast<void>(feed(engine.streamed, engine.streamed_kv, random_tokens(10)));
+    static_cast<void>(feed_chain(engine.streamed, engine.streamed_kv, random_tokens(10)));
     class Inside final : public PassHooks {
     public:
         explicit Inside(Engine& engine) : engine_(engine) {}
@@ -190,8 +179,8 @@ TEST(PassStreamDeathTest, ACacheStreamsThroughOneRing) {
     PassStream second(reads, arena, std::size_t{512} << 10);
     Forward one(model, {.max_tokens = kChunk}, &first);
     Forward other(model, {.max_tokens = kChunk}, &second);
-    static_cast<void>(feed(one, cache, random_tokens(300)));
-    EXPECT_DEATH(static_cast<void>(feed(other, cache, random_tokens(10))), "two streams over one KV cache");
+    static_cast<void>(feed_chain(one, cache, random_tokens(300)));
+    EXPECT_DEATH(static_cast<void>(feed_chain(other, cache, random_tokens(10))), "two streams over one KV cache");
 }
 
 }  // namespace
