@@ -310,6 +310,73 @@ TEST(Conversation, ToolsAreATextOfTheSystemForPhi) {
               "<|/tool|><|user|>a");
 }
 
+// A short template as published for SmolLM3: it takes functions, and writes the content alone of earlier answers.
+TEST(Conversation, SmolLm3TakesFunctionsAndReadsItsCalls) {
+    const PromptTemplate form = template_of(
+        "{% if xml_tools %}{% for tool in xml_tools[:] %}{{ tool | string }}\n{% endfor %}as <tool_call>{% endif %}"
+        "{% if python_tools %}{{ python_tools[0] }} in <code>{% endif %}{% for m in messages %}<|im_start|>"
+        "{{ 'user' if m.role == 'tool' else m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+    const std::string tools = ", 'tools': [{'type': 'function', 'function': {'name': 'f', 'parameters': {}}}]";
+    const std::string history =
+        "{'messages': [{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': 'I </tool_call>', "
+        "'tool_calls': "
+        "[{'id': 'c1', 'type': 'function', 'function': {'name': 'f', 'arguments': '{\\'x\\': \\'<tool_call>\\'}'}}, "
+        "{'id': 'c2', 'type': 'function', 'function': {'name': 'f', 'arguments': 'no JSON'}}]}, {'role': 'tool', "
+        "'tool_call_id': 'c1', 'content': '7'}]";
+    const ConversationPrompt prompt = rendered(history + tools + "}", &form);
+    const std::string calls =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"<tool_call>\"}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": \"no JSON\"}\n</tool_call>";
+    EXPECT_EQ(prompt.text.bytes,
+              "{'name': 'f', 'parameters': {}}\nas <tool_call><|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nI "
+              "</tool_call>\n" +
+                  calls + "<|im_end|>\n<|im_start|>user\n7<|im_end|>\n<|im_start|>assistant\n");
+    // Marks of calls are template text, what client and model said is not.
+    const std::size_t at = prompt.text.bytes.find(calls);
+    const auto is_said = [&](std::string_view text, std::size_t from) {
+        const std::size_t begin = prompt.text.bytes.find(text, from);
+        return prompt.text.is_said_in({begin, begin + text.size()});
+    };
+    EXPECT_TRUE(is_said("</tool_call>", at - 20));
+    EXPECT_FALSE(is_said("<tool_call>", at));
+    EXPECT_TRUE(is_said("<tool_call>", at + 12));
+
+    const Conversation conversation =
+        make_conversation(request("{'messages': [{'role': 'user', 'content': 'a'}]" + tools + "}"), &form);
+    AnswerReader reader(form.answer_form(), conversation.tools);
+    EXPECT_EQ(reader.push("<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>").size(), 1U);
+    EXPECT_EQ(reader.n_calls(), 1U);
+    // Python code is content.
+    AnswerReader of_code(form.answer_form(), conversation.tools);
+    const std::string code = "<code>\nprint(f(x=1))\n</code>";
+    std::vector<AnswerPiece> pieces = of_code.push(code);
+    EXPECT_TRUE(of_code.finish().empty());
+    ASSERT_EQ(pieces.size(), 1U);
+    EXPECT_EQ(pieces[0].text, code);
+    EXPECT_EQ(rendered("{'messages': [{'role': 'user', 'content': 'a'}], 'chat_template_kwargs': {'python_tools': "
+                       "['def f(x): ...']}}",
+                       &form)
+                  .text.bytes,
+              "def f(x): ... in <code><|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Conversation, PhiReadsItsCalls) {
+    const PromptTemplate form = template_of(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if 'tools' in m %}<|tool|>{{ m['tools'] "
+        "}}<|/tool|>{% endif %}<|end|>{% endfor %}");
+    const ConversationPrompt prompt = rendered(
+        "{'messages': [{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': null, 'tool_calls': "
+        "[{'function': {'name': 'f', 'arguments': '{}'}}, {'function': {'name': 'g', 'arguments': '{}'}}]}]}",
+        &form);
+    const std::string answer =
+        "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": "
+        "{}}]<|/tool_call|>";
+    EXPECT_EQ(prompt.text.bytes, "<|user|>a<|end|><|assistant|>" + answer + "<|end|>");
+    AnswerReader reader(form.answer_form(), {{.name = "f"}, {.name = "g"}});
+    EXPECT_EQ(reader.push(answer).size(), 2U);
+}
+
 // A short template in the harmony format. As published ones do, it reads the first call of a message alone, writes its
 // text as a thought, names a result by the call before it, and needs a description of each tool.
 constexpr std::string_view kHarmony =

@@ -376,8 +376,10 @@ def post(port, path, body):
 
 
 def fill_context(port):
-    """Generates a text as long as the context, so that the KV cache has all of its memory."""
-    status, answer = post(port, "/completion", {"prompt": "Once", "max_tokens": -1, "ignore_eos": True})
+    """Generates a text as long as the context after a prompt with a whole prefill chunk, so that the KV cache and the
+    buffers of passes have all of their memory: the system gives it to them when they are first written."""
+    prompt = some_words(random.Random(1), 1400)
+    status, answer = post(port, "/completion", {"prompt": prompt, "max_tokens": -1, "ignore_eos": True})
     if status != 200 or json.loads(answer)["stop_type"] != "limit":
         raise RuntimeError(f"the context was not filled: {answer[:200]}")
 

@@ -25,6 +25,8 @@ CallForm choose_calls(std::string_view source) {
     const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
     if (writes("[TOOL_CALLS]")) return CallForm::Mistral;
     if (writes("<function=") && writes("<parameter=")) return CallForm::QwenXml;
+    // SmolLM3's "python_tools" are functions for Python code, which the model writes between <code> and </code>: a
+    // program is no call, and stays content, for the client to run.
     if (writes("<tool_call>") && !writes("<arg_key>")) return CallForm::Hermes;
     if (writes("<|tool_call>")) return CallForm::Gemma4;
     if (writes("<|tool_call|>") || writes("<|tool|>")) return CallForm::Phi4;

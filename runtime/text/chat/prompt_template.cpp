@@ -25,6 +25,7 @@ bool is_one_token(const Tokenizer& tokenizer, std::string_view text) {
 
 TemplateValue said_value(const TemplateValue& value) {
     using jinja::Kind;
+    if (value.is_text() && !value.text().marked.said.empty()) return value;
     if (value.is_text()) return TemplateValue::said(std::string(value.view()));
     if (value.is(Kind::Dict)) {
         jinja::Dict dict;

@@ -39,7 +39,7 @@ struct Message {
 using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 
 /// Returns `value` with all its texts marked as said (from a message, so that no control token is made of them), those
-/// inside lists and dicts included.
+/// inside lists and dicts included. A text of which a part is said keeps its marks.
 [[nodiscard]] TemplateValue said_value(const TemplateValue& value);
 
 /// Returns `message`, an element of TemplateInputs::messages, with all its texts except the role marked as said, so

@@ -29,6 +29,8 @@ struct Turn {
     std::string role;
     std::string content;
     Dict more;  // further keys, for the template
+    // The content and the calls as the model wrote them, for a template that leaves calls out (write_calls()).
+    std::optional<MarkedText> with_calls;
     std::optional<std::string> reasoning;
     bool has_calls = false;
     std::string field;  // of a result: how messages name it
@@ -235,6 +237,16 @@ bool takes_tools_as_text(const PromptTemplate& form) {
     return !form.reads("tools") && form.answer_form().calls == CallForm::Phi4;
 }
 
+// The variable of templates that take tools as functions, without the objects around them (SmolLM3, whose model card
+// shows it so).
+constexpr const char* kFunctions = "xml_tools";
+
+TemplateValue functions_of(const TemplateValue& tools) {
+    std::vector<TemplateValue> functions;
+    for (const TemplateValue& tool : tools.items()) functions.push_back(*tool.dict().find("function"));
+    return TemplateValue::list(std::move(functions));
+}
+
 // Returns the functions of `tools` as the JSON that templates write.
 std::string functions_json(const TemplateValue& tools) {
     static const ChatTemplate kForm =
@@ -276,6 +288,8 @@ void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::
         put_tools_into_system(tools.values, turns);
     } else if (form != nullptr && form->reads("tools")) {
         made.arguments.emplace_back("tools", is_harmony(form) ? with_descriptions(tools.values) : tools.values);
+    } else if (form != nullptr && form->reads(kFunctions)) {
+        made.arguments.emplace_back(kFunctions, functions_of(tools.values));
     } else {
         throw FieldError("tools", form == nullptr
                                       ? std::string("the model has no chat template to put them into")
@@ -346,6 +360,34 @@ void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, 
     if (made.tools.size() == 1) made.forced.name = made.tools.front().name;
 }
 
+// Returns the template that writes an earlier answer as models write it in the form of `form`: its `content`, then its
+// calls (`messages`). Returns null if `form` (null: none) writes calls itself, or in no known form.
+const ChatTemplate* answer_with_calls(const PromptTemplate* form) {
+    static const ChatTemplate kHermes = ChatTemplate::parse(
+        "{% if content %}{{ content + '\n' }}{% endif %}{% for call in messages %}{{ '' if loop.first else '\n' }}"
+        "{{ '<tool_call>\n{\"name\": ' }}{{ call.function.name | tojson }}, \"arguments\": "
+        "{{ call.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}",
+        "the calls");
+    static const ChatTemplate kPhi4 = ChatTemplate::parse(
+        "{{ content }}<|tool_call|>[{% for call in messages %}{{ '' if loop.first else ', ' }}{\"name\": "
+        "{{ call.function.name | tojson }}, \"arguments\": {{ call.function.arguments | tojson }}{{ '}' }}"
+        "{% endfor %}]<|/tool_call|>",
+        "the calls");
+    if (form == nullptr || form->source().find("tool_calls") != std::string::npos) return nullptr;
+    const CallForm calls = form->answer_form().calls;
+    return calls == CallForm::Hermes ? &kHermes : calls == CallForm::Phi4 ? &kPhi4 : nullptr;
+}
+
+// Writes the calls of earlier answers into their content if the template `form` leaves calls out (SmolLM3, Phi-4-mini):
+// otherwise the model would read results of calls that it does not know of.
+void write_calls(const PromptTemplate* form, std::vector<Turn>& turns) {
+    const ChatTemplate* answer = answer_with_calls(form);
+    for (Turn& turn : turns)
+        if (answer != nullptr && turn.has_calls)
+            turn.with_calls = answer->render({.messages = *turn.more.find("tool_calls"),
+                                              .arguments = {{"content", TemplateValue::said(turn.content)}}});
+}
+
 // In the harmony format a message with calls has one text, which templates write as a thought: appends the content of
 // `turn` to its thought.
 void join_texts(Turn& turn) {
@@ -398,7 +440,8 @@ std::vector<Turn> with_single_calls(std::vector<Turn> turns) {
 TemplateValue value_of(Turn& turn) {
     Dict dict;
     dict.set("role", TemplateValue(turn.role));
-    dict.set("content", TemplateValue::said(std::move(turn.content)));
+    dict.set("content", turn.with_calls ? TemplateValue(std::move(*turn.with_calls))
+                                        : TemplateValue::said(std::move(turn.content)));
     for (const auto& [key, value] : turn.more.items()) dict.set(key, value);
     return TemplateValue::dict(std::move(dict));
 }
@@ -438,6 +481,8 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
         std::ranges::for_each(turns, join_texts);
         turns = with_single_calls(std::move(turns));
     }
+
+    write_calls(form, turns);
 
     Conversation made;
     made.arguments = read_arguments(request.template_arguments);
