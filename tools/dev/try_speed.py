@@ -5,8 +5,9 @@ pairs   time to the first token and tokens per second of both, on prompts that t
 leave   clients that leave while their prompt streams layer by layer: time until the slot is free, beside that of a layer
 
 usage: try_speed.py PROGRAM [-m MODEL] [--only NAME,...] [--pairs N] [--leave N] [--layers N] [--tokens N]
-       [-- OPTIONS OF both]
-Times of the client against those of `generate --stats`, by their medians. Exit code 1 if a bound is not kept. Needs Python's library alone.
+       [--max-tokens N] [-- OPTIONS OF both]
+Times of the client against those of `generate --stats`, by their medians; the ratios of single pairs are printed, too.
+Exit code 1 if a bound is not kept. Needs Python's library alone.
 """
 import argparse
 import json
@@ -57,8 +58,8 @@ def try_pairs(server, options, rng, folder):
     figures = {"served": [], "generated": []}
     for pair in range(options.pairs):
         messages = [said(f"{pair}. Tell me more. " + text_of_tokens(server, rng, options.tokens))]
-        runs = [("served", lambda: served(server, messages, 64)),
-                ("generated", lambda: generated(options, folder, messages, 64))]
+        runs = [("served", lambda: served(server, messages, options.max_tokens)),
+                ("generated", lambda: generated(options, folder, messages, options.max_tokens))]
         for name, run in runs if pair % 2 == 0 else reversed(runs):
             figures[name].append(run())
     ok = True
@@ -66,8 +67,11 @@ def try_pairs(server, options, rng, folder):
         columns = {name: [run[at] for run in runs] for name, runs in figures.items()}
         here, there = statistics.median(columns["served"]), statistics.median(columns["generated"])
         ok = ok and (here <= 1.03 * there if at == 0 else here >= there / 1.03)
-        print(f"pairs: {what}, median: served {here:.4g}, generate {there:.4g}: {here / there:.3f}; "
-              + ", ".join(f"{a:.4g} and {b:.4g}" for a, b in zip(columns["served"], columns["generated"])))
+        pairs = list(zip(columns["served"], columns["generated"]))
+        ratios = [a / b for a, b in pairs]
+        print(f"pairs: {what}, median: served {here:.4g}, generate {there:.4g}: {here / there:.3f}; median of ratios "
+              f"{statistics.median(ratios):.3f}, worst {max(ratios) if at == 0 else min(ratios):.3f}; "
+              + ", ".join(f"{a:.4g} and {b:.4g}" for a, b in pairs))
     return ok
 
 
@@ -109,7 +113,8 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--leave", type=int, default=100)
     parser.add_argument("--layers", type=int, default=30, help="of the model (SmolLM2 135M: 30)")
-    parser.add_argument("--tokens", type=int, default=600)
+    parser.add_argument("--tokens", type=int, default=600, help="of a prompt")
+    parser.add_argument("--max-tokens", type=int, default=64)
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options = parser.parse_args(sys.argv[1:end])
     options.rest = sys.argv[end + 1 :]
