@@ -6,7 +6,7 @@ not grow.
 
 usage: try_server.py PROGRAM [--requests N] [--distinct N] [--connections N] [--seed N] [-m MODEL] [--oracle PROGRAM]
        [--texts FILE] [--sanitized] [-- OPTIONS OF serve]
---sanitized: the program is built with a sanitizer, whose memory says nothing.
+--sanitized: the program is built with a sanitizer, whose memory says nothing and is not looked at.
 --oracle names the program whose `generate` gives the texts, if it is another build. --texts keeps these texts in a file.
 A conversation goes through a template with tools, unless the model has its own.
 Exit code 1 if anything was wrong. Needs Python's library alone.
@@ -437,7 +437,8 @@ def main():
         server, port = start(options.program, [*model, *template, "--ctx", "2048", "--kept-memory", "16M",
                                                *sys.argv[end + 1 :]], os.path.join(folder, "log"))
         try:
-            fill_context(port)
+            if not options.sanitized:
+                fill_context(port)
             large = faults_of_large_body(port, server.pid) if not options.sanitized else []
             step = max(options.requests // 40, 10)
             memory = []  # (requests, KiB)
