@@ -29,8 +29,16 @@ void ContextModel::clear() {
     n_frequent_ = 0;
 }
 
-void ContextModel::grow_table() {
-    std::vector<Context> old(table_.size() * 2);
+void ContextModel::reserve(std::size_t n_contexts) {
+    const std::size_t n = std::min(n_contexts, max_contexts_);
+    std::size_t n_places = table_.size();
+    while (n_places < 2 * n) n_places *= 2;
+    if (n_places > table_.size()) grow_table(n_places);
+    pool_.reserve(2 * n);
+}
+
+void ContextModel::grow_table(std::size_t n_places) {
+    std::vector<Context> old(n_places);
     std::swap(old, table_);
     for (const Context& context : old)
         if (context.key != 0) table_[place_of(context.key)] = context;
@@ -101,7 +109,7 @@ void ContextModel::add(std::span<const TokenId> text) {
         std::size_t place = place_of(key);
         if (table_[place].key == 0) {
             if (2 * ++n_contexts_ > table_.size()) {
-                grow_table();
+                grow_table(2 * table_.size());
                 place = place_of(key);
             }
             table_[place].key = key;

@@ -46,6 +46,8 @@ public:
 
     /// Forgets all counts; keeps the memory.
     void clear();
+    /// Takes the memory for `n_contexts` contexts, at most max_contexts, with two followers each.
+    void reserve(std::size_t n_contexts);
     /// Counts the last token of `text` as a follower of the contexts before it. `text` must not be empty, its last
     /// token must be in the vocabulary, and full() must be false (CHECKed).
     void add(std::span<const TokenId> text);
@@ -101,7 +103,7 @@ private:
         while (table_[place].key != 0 && table_[place].key != key) place = (place + 1) & mask;
         return place;
     }
-    void grow_table();
+    void grow_table(std::size_t n_places);
     void count_follower(Context& context, TokenId token);
     void count_unigram(TokenId token);
 

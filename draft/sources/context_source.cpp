@@ -139,6 +139,8 @@ void ContextSource::observe(const Observation& observation) {
             model_.clear();
             first = 0;
         }
+        // What earlier texts take sooner or later is taken at once, so that the memory of a server does not grow late.
+        if (!text_.empty()) model_.reserve(options_.max_old_contexts);
     }
     // Tokens that the target has computed before have mostly taught the mixer then, so now only the others teach it: at
     // least kLeastTaught and at most kMaxTaught tokens, at the end of the text.

@@ -200,6 +200,24 @@ TEST(ContextSource, ManyTextsTakeNoMoreMemoryThanAFew) {
     EXPECT_EQ(after(500), few);
 }
 
+TEST(ContextSource, TheSecondTextTakesTheMemoryOfMany) {
+    constexpr TokenId kManyTokens = 4000;
+    ContextSource source(kManyTokens, {});
+    std::mt19937 random(1);
+    const auto after = [&](int n_texts) {
+        std::vector<TokenId> text(400);
+        for (int i = 0; i < n_texts; ++i) {
+            for (TokenId& token : text) token = static_cast<TokenId>(random() % kManyTokens);
+            observe(source, text, text.size());
+        }
+        return source.memory_bytes();
+    };
+    const std::size_t first = after(1);
+    const std::size_t second = after(1);
+    EXPECT_LT(first, second);
+    EXPECT_EQ(after(100), second);
+}
+
 TEST(ContextSource, WhatWasSaidBeforeTheTableWasFilledAgainIsNotSaidAgain) {
     ContextSource source(kVocab, {.max_contexts = 4096, .shape = {}});
     ChangingText random(9, 40);
