@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/base/checked_math.h"
+#include "kernels/base/kernel_reads.h"
 #include "kernels/cpu/attention/kv_layout.h"
 
 namespace slipstream::cpu {
@@ -71,6 +72,8 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
     const bool all_committed = committed(place);
     const std::byte* k = all_committed ? keys(place) : k_tile_;
     const std::byte* v = all_committed ? values(place) : v_tile_;
+    tell_kernel_reads(k, step_bytes_);
+    tell_kernel_reads(v, step_bytes_);
     AttentionStep view{.k = k,
                        .v = v,
                        .next_k = committed(next) ? keys(next) : k,

@@ -7,6 +7,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/float16.h"
+#include "kernels/base/kernel_reads.h"
 #include "kernels/cpu/attention/attention_step.h"
 #include "kernels/cpu/attention/kv_layout.h"
 #include "kernels/cpu/attention/kv_score_step.h"
@@ -47,6 +48,7 @@ void ScoredHeads::score(std::int64_t index, ScoreGroups form) const {
     const std::int64_t n_steps = ceil_div(n_slots, kStepTokens);
     for (std::int64_t step = 0; step < n_steps; ++step) {
         const std::byte* k = keys(index, step);
+        tell_kernel_reads(k, shape.step_bytes());
         const bool last = step + 1 == n_steps;
         form({.k = k,
               .next_k = !last                 ? keys(index, step + 1)

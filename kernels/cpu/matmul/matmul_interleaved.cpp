@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "kernels/base/checked_math.h"
+#include "kernels/base/kernel_reads.h"
 #include "kernels/cpu/matmul/activations.h"
 #include "kernels/cpu/matmul/interleaved.h"
 #include "kernels/cpu/matmul/matmul_grouped.h"
@@ -86,7 +87,10 @@ public:
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, chunk_elements_))),
           token_bytes_(laid_out_bytes_per_token(operand_, k_)),
           one_stream_(few_ == nullptr && in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
-          fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
+          fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {
+        if (args.weights.layout != Layout::RowMajor)
+            tell_kernel_reads(args.weights.data, static_cast<std::size_t>(n_groups_ * group_bytes_));
+    }
 
     void run() {
         divide(ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread));
