@@ -106,12 +106,12 @@ TEST(WindowedKv, TakesTheBytesOfTheRings) {
 
 // Windows and texts around chunk borders.
 TEST(WindowedKv, TextsOfAnyLengthAreThoseOfTheWholeCache) {
-    for (const std::int64_t window : {1, 255, 256, 257, 512}) {
+    for (const std::int64_t window : {1, 255, 256, 257, 511, 512, 513}) {
         const auto files = windowed_model(window);
         Engine whole(*files, WindowedKv::Whole);
         Engine ring(*files, WindowedKv::Ring);
         Engine streamed(*files, WindowedKv::Ring, Streams::Both);
-        for (const std::int64_t n_prompt : {255, 257, 511, 513, 2303, 2560}) {
+        for (const std::int64_t n_prompt : {255, 256, 257, 511, 512, 513, 2303, 2560}) {
             for (Engine* engine : {&whole, &ring, &streamed}) engine->target->truncate(0);
             const Generated expected = plainly(*whole.target, prompt_of(n_prompt), kSeveral);
             for (Engine* engine : {&ring, &streamed}) {
