@@ -55,7 +55,6 @@ enum class TensorRole : std::uint8_t {
     Gate,  // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
-    DownNorm,     // norm of the activation before the down matrix
     SharedGate,   // sigmoid of its product with a token multiplies the result of the shared expert
     FfnPostNorm,  // norm of the feed-forward's result, before this is added to the residual stream
     OutputScale,  // multiplies the residual stream after the layer
@@ -189,8 +188,6 @@ inline constexpr std::array kLayerTensors{
                ReadStage::AfterKv},
     TensorInfo{TensorRole::Down, TensorKind::Matrix, "the feed-forward's down matrix", TensorDim::Model,
                TensorDim::FeedForward, ReadStage::AfterKv},
-    TensorInfo{TensorRole::DownNorm, TensorKind::Norm, "the norm before the down matrix", TensorDim::One,
-               TensorDim::FeedForward},
     TensorInfo{TensorRole::SharedGate, TensorKind::Router, "the shared expert's gate", TensorDim::Single,
                TensorDim::Model},
     TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
