@@ -71,8 +71,12 @@ void drop_proposing_layers(const GgufKeys& keys, ModelConfig& config) {
 }
 
 void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window) {
-    const std::int64_t window = keys.integer("attention.sliding_window").value_or(absent_window);
-    if (window <= 0) return;
+    const std::optional<std::int64_t> stored = keys.integer("attention.sliding_window");
+    if (stored && (*stored < 0 || (*stored == 0 && period > 0)))
+        throw FormatError(
+            fmt::format("{}: metadata {} is {}", keys.file().name(), keys.key("attention.sliding_window"), *stored));
+    const std::int64_t window = stored.value_or(absent_window);
+    if (window == 0) return;
     const std::vector<bool> windowed = keys.windowed_layers(config.n_layers(), period);
     for (std::size_t i = 0; i < windowed.size(); ++i)
         if (windowed[i]) config.layers[i].attention().window = window;

@@ -59,7 +59,9 @@ private:
 void drop_proposing_layers(const GgufKeys& keys, ModelConfig& config);
 
 /// Gives the layers that GgufKeys::windowed_layers() returns for `period` the window "attention.sliding_window", or
-/// `absent_window` (0: none) if the file does not have that key.
+/// `absent_window` (0: none) if the file does not have that key. 0 in the file is no window, as converters of Phi-3
+/// write it; families whose layers alternate (`period` above 0) always have one. Throws FormatError for sizes that
+/// cannot be.
 void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window = 0);
 
 }  // namespace slipstream

@@ -19,6 +19,11 @@ ConstTensorView slice_vector(ConstTensorView vector, std::int64_t begin, std::in
     return vector_view(vector.data + row_bytes(vector.dtype, begin), vector.dtype, count);
 }
 
+// Returns whether layers with attention can have tensors of a role and those with a delta net cannot, or the reverse.
+bool is_of_one_half(TensorRole role) {
+    return can_have({.mixer = AttentionConfig{}}, role) != can_have({.mixer = DeltaNetConfig{}}, role);
+}
+
 class Binder {
 public:
     Binder(const ModelConfig& config, const TensorIndex& tensors, const TensorNames& names, const BindingRules& rules)
@@ -275,8 +280,7 @@ private:
         for (const TensorInfo& info : kLayerTensors) {
             const std::string_view name = names_[info.role];
             const bool has_other_use = name == fmt::format("{}.weight", names_.qkv) && layer.has_attention();
-            const bool is_of_half = info.role > TensorRole::AttnNorm && info.role < TensorRole::FfnNorm;
-            if (!is_of_half || name.empty() || can_have(layer, info.role) || has_other_use ||
+            if (!is_of_one_half(info.role) || name.empty() || can_have(layer, info.role) || has_other_use ||
                 !has(fmt::format("{}{}", prefix, name)))
                 continue;
             throw FormatError(fmt::format("tensor {}{} is there, but the configuration says that the layer has {}",

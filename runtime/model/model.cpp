@@ -28,7 +28,8 @@ void for_each_small_tensor(Weights& weights, const Fn& fn) {
 
 // Returns what is added to the weights of a tensor: only norms have an offset.
 float norm_offset(const TensorInfo& info, const ModelConfig& config) {
-    const bool is_layer_norm = info.cols == TensorDim::Model && info.role < TensorRole::TokenEmbedding;
+    const bool is_of_model = info.role == TensorRole::EmbeddingNorm || info.role == TensorRole::OutputNorm;
+    const bool is_layer_norm = info.cols == TensorDim::Model && !is_of_model;
     if (info.kind != TensorKind::Norm || (config.offsets_layer_norms_only && !is_layer_norm)) return 0.0F;
     return config.norm_offset;
 }

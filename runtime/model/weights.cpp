@@ -4,13 +4,67 @@
 
 namespace slipstream {
 
-bool can_have(const LayerConfig& layer, TensorRole role) {
+namespace {
+
+/// What of a layer a tensor belongs to: a layer without it has no such tensor. EveryLayer: each layer can have it.
+enum class Owner : std::uint8_t { EveryLayer, Attention, DeltaNet, Experts };
+
+Owner owner_of(TensorRole role) {
     using enum TensorRole;
-    if ((role >= Router && role <= DownBias) || role == SharedGate) return !layer.feed_forward.experts.empty();
-    if (layer.has_attention()) return role < DeltaIn || role > DeltaOut;
-    if (role == DeltaGate) return !layer.delta_net().gate_in_inputs;
-    if (role == DeltaDecayIn) return !layer.delta_net().decay_in_beta;
-    return role < Q || role > AttnOutBias;
+    switch (role) {
+        case Q:
+        case QBias:
+        case K:
+        case KBias:
+        case V:
+        case VBias:
+        case Sinks:
+        case AttnGate:
+        case QNorm:
+        case KNorm:
+        case AttnOut:
+        case AttnOutBias:
+            return Owner::Attention;
+        case DeltaIn:
+        case DeltaGate:
+        case DeltaDecayIn:
+        case DeltaBeta:
+        case DeltaConv:
+        case DeltaDecay:
+        case DeltaDecayBias:
+        case DeltaNorm:
+        case DeltaOut:
+            return Owner::DeltaNet;
+        case Router:
+        case RouterBias:
+        case ChoiceBias:
+        case GateBias:
+        case UpBias:
+        case DownBias:
+        case SharedGate:
+            return Owner::Experts;
+        default:
+            return Owner::EveryLayer;
+    }
+}
+
+}  // namespace
+
+bool can_have(const LayerConfig& layer, TensorRole role) {
+    switch (owner_of(role)) {
+        case Owner::Experts:
+            return !layer.feed_forward.experts.empty();
+        case Owner::Attention:
+            return layer.has_attention();
+        case Owner::DeltaNet:
+            if (layer.has_attention()) return false;
+            if (role == TensorRole::DeltaGate) return !layer.delta_net().gate_in_inputs;
+            if (role == TensorRole::DeltaDecayIn) return !layer.delta_net().decay_in_beta;
+            return true;
+        case Owner::EveryLayer:
+            break;
+    }
+    return true;
 }
 
 std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t layer) {

@@ -1,50 +1,10 @@
 #include "runtime/pass/model_pass.h"
 
-#include <algorithm>
-#include <array>
-
 #include "kernels/attention.h"
 #include "kernels/base/check.h"
-#include "kernels/base/checked_math.h"
-#include "kernels/delta_net.h"
 #include "kernels/elementwise.h"
-#include "kernels/view_pages.h"
 
 namespace slipstream {
-
-namespace {
-
-constexpr auto no_bytes = [] { return std::size_t{0}; };
-
-// Returns the bytes of the committed rows of the KV chunks of `args` that a token sees, and of the scratch rows if
-// these are folded as well.
-std::size_t kv_bytes(const AttentionArgs& args) {
-    const std::int64_t first =
-        std::max(args.first_chunk * kChunkTokens, args.window == 0 ? 0 : args.n_committed + 1 - args.window);
-    const std::int64_t end =
-        args.end_chunk == kAllChunks ? args.n_committed : std::min(args.end_chunk * kChunkTokens, args.n_committed);
-    const std::int64_t n_scratch = args.end_chunk == kAllChunks ? args.q.rows() : 0;
-    return static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0) + n_scratch) * 2 *
-           args.shape.scratch_row_bytes();
-}
-
-}  // namespace
-
-PassStage product_stage(TensorRole role) {
-    switch (role) {
-        case TensorRole::AttnOut:
-        case TensorRole::DeltaOut:
-            return PassStage::Output;
-        case TensorRole::Gate:
-            return PassStage::GateUp;
-        case TensorRole::Down:
-            return PassStage::Down;
-        case TensorRole::LmHead:
-            return PassStage::Head;
-        default:
-            return PassStage::Qkv;
-    }
-}
 
 ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits& limits, Collective* collective)
     : model_(&model),
@@ -77,26 +37,6 @@ void ModelPass::embed(const PassRows& rows) {
         });
     const ConstTensorView& weight = model_->weights().embedding_norm;
     if (!weight.empty()) norm(-1, hidden, weight, hidden);
-}
-
-void ModelPass::rope_angles(std::int64_t n) {
-    stage(PassStage::Rotate, -1, n, no_bytes, [&] {
-        for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope) {
-            RopeTableArgs args{.positions = paths_.positions().data(),
-                               .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
-                               .magnitude = model_->ropes()[rope].magnitude,
-                               .cos_sin = activations_.angles(rope, n)};
-            rope_table(exec(), args);
-            const RopeConfig& config = model_->config().ropes[rope];
-            if (config.query_growth == 0.0) continue;
-            query_factors_.clear();
-            for (std::int64_t t = 0; t < n; ++t)
-                query_factors_.push_back(static_cast<float>(config.query_factor(paths_.positions()[t])));
-            args.factors = query_factors_.data();
-            args.cos_sin = activations_.query_angles(rope, n);
-            rope_table(exec(), args);
-        }
-    });
 }
 
 void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart part) {
@@ -202,15 +142,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .sinks = model_->weights().layers[layer][TensorRole::Sinks],
         .next = attention.has_gate() ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
-    const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
-    const LayerPages pages = rows.kv->pages(layer);
-    if (pages.most_slots > 0) {
-        fold_pages(args, pages, layer, rows);
-    } else if (streamed.empty()) {
-        fold(args, layer, rows);
-    } else {
-        fold_segments(args, streamed, layer, rows);
-    }
+    fold(args, layer, rows);
     if (attention.has_gate()) gate_attention(layer, rows, attended);
     const LayerWeights& weights = model_->weights().layers[layer];
     add_to_residual(layer, rows,
@@ -232,64 +164,6 @@ void ModelPass::gate_attention(std::int64_t layer, const PassRows& rows, const T
                                       .kind = GatedActivation::Sigmoid,
                                       .next = next_weights(layer, rows, {TensorRole::AttnOut})});
         });
-}
-
-// Folds the KV chunks of `args`, and shows committed ones to the observer.
-void ModelPass::fold(AttentionArgs args, std::int64_t layer, const PassRows& rows) {
-    stage(
-        PassStage::Attention, layer, rows.n(), [&] { return kv_bytes(args); }, [&] { attention(exec(), args); });
-    if (rows.hooks == nullptr) return;
-    const ChunkRange range{args.first_chunk, std::min(args.end_chunk, ceil_div(rows.n_committed, kChunkTokens))};
-    if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q, rows.n_committed);
-}
-
-// Folds view pages, then KV chunks and scratch, all of which are resident.
-void ModelPass::fold_pages(AttentionArgs args, const LayerPages& pages, std::int64_t layer, const PassRows& rows) {
-    CHECK(kv_ == nullptr && activations_.buffer(Activation::Fold).size_bytes() > 0,
-          "view pages in a pass without room for them");
-    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
-    args.part = AttentionPart::Last;
-    const auto page_bytes = [&] { return pages.n_bytes; };
-    stage(PassStage::Attention, layer, rows.n(), page_bytes, [&] {
-        view_pages_attention(exec(), {.shape = args.shape,
-                                      .q = args.q,
-                                      .n_q_heads = args.n_q_heads,
-                                      .pages = pages.pages,
-                                      .ranges = pages.ranges,
-                                      .most_slots = pages.most_slots,
-                                      .scale = args.scale,
-                                      .softcap = args.softcap,
-                                      .sinks = args.sinks,
-                                      .state = args.state});
-    });
-    fold(args, layer, rows);
-}
-
-// Folds resident KV chunks, then the streamed segments as they arrive, then the tail and scratch.
-void ModelPass::fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer,
-                              const PassRows& rows) {
-    const std::byte* const* here = args.chunks;
-    const auto fold_part = [&](const ChunkRange& range, const std::byte* const* chunks) {
-        args.first_chunk = range.first;
-        args.end_chunk = range.end;
-        args.chunks = chunks;
-        fold(args, layer, rows);
-        args.part = AttentionPart::Middle;
-    };
-    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
-    args.part = AttentionPart::First;
-    if (streamed.first > 0) fold_part({0, streamed.first}, here);
-    const auto next_segment = [&] {
-        std::optional<KvSegment> segment;
-        stage(PassStage::Wait, layer, -1, no_bytes, [&] { segment = kv_->acquire_kv(layer, *stream_); });
-        return segment;
-    };
-    while (const std::optional<KvSegment> segment = next_segment()) {
-        fold_part(segment->range, segment->chunks);
-        kv_->release_kv(*stream_);
-    }
-    args.part = args.part == AttentionPart::First ? AttentionPart::Whole : AttentionPart::Last;
-    fold_part({streamed.end, kAllChunks}, here);
 }
 
 void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
@@ -369,74 +243,6 @@ void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32
     const Product product{TensorRole::LmHead, activations_.rows(Activation::Logits, n_rows, config.vocab)};
     multiply(0, {}, selected, {&product, 1});
     if (config.logit_softcap > 0.0F) softcap(exec(), {.y = product.y, .cap = config.logit_softcap});
-}
-
-// Computes y = x W^T + bias for each product, timed as one stage; waits for the weights that stream.
-void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
-                         std::span<const Product> products, MatmulStore store) {
-    const PassStage of_product = product_stage(products.front().role);
-    stage(
-        of_product, of_product == PassStage::Head ? -1 : layer, x.rows(), [&] { return weight_bytes(layer, products); },
-        [&] { multiply_parts(layer, rows, x, products, store); });
-}
-
-std::size_t ModelPass::weight_bytes(std::int64_t layer, std::span<const Product> products, std::int32_t expert) const {
-    std::size_t bytes = 0;
-    for (const Product& product : products)
-        for (const MatrixPart& part : model_->parts(layer, product.role, expert)) bytes += rows_bytes(part.packed);
-    return bytes;
-}
-
-// A matrix may be in several parts; each part makes columns of y. Parts that are on the device at the same time go to
-// the kernel together; a streamed item is computed with, and released, where its last part ends.
-void ModelPass::multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
-                               std::span<const Product> products, MatmulStore store) {
-    std::array<MatmulArgs, 8> batch;
-    std::size_t n = 0;
-    const auto compute = [&] {
-        matmuls(exec(), std::span(batch).first(n));
-        n = 0;
-    };
-    for (const Product& product : products) {
-        for (const MatrixPart& part : model_->parts(layer, product.role)) {
-            const std::int64_t n_rows = part.packed.shape[0];
-            const bool streams = model_->streams(part.item);
-            MatmulArgs& args = batch[n++];
-            args = {
-                .weights = part.packed, .x = x, .y = matrix_columns(product.y, part.first_row, n_rows), .store = store};
-            if (rows.phase == Phase::Prefill)
-                args.prompt = PrefillChunk{.first_token = rows.n_committed % kPrefillChunkTokens,
-                                           .first_row = part.first_row,
-                                           .matrix_rows = product.y.shape[1]};
-            if (streams) args.weights.data = acquire_part(layer, part);
-            if (!product.bias.empty()) args.bias = matrix_columns(product.bias, part.first_row, n_rows);
-            const bool ends = streams && part.ends_item;
-            if (ends || n == batch.size()) compute();
-            if (ends) weights_->release_item(part.item, *stream_);
-        }
-    }
-    if (n > 0) compute();
-}
-
-const std::byte* ModelPass::acquire_part(std::int64_t layer, const MatrixPart& part) {
-    const std::byte* data = nullptr;
-    stage(PassStage::Wait, layer, -1, no_bytes,
-          [&] { data = weights_->acquire_item(part.item, *stream_) + part.offset; });
-    return data;
-}
-
-// Returns the types of the matrices of `roles` in a layer, or in those of its `experts`, which are multiplied with an
-// op's output next: the op may lay out its output for them. Returns none in prefill chunks, whose kernels may need
-// another layout.
-NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows, std::initializer_list<TensorRole> roles,
-                                    std::span<const std::int32_t> experts) const {
-    NextWeights next;
-    if (rows.phase == Phase::Prefill) return next;
-    for (const TensorRole role : roles)
-        for (const std::int32_t expert : experts)
-            for (const MatrixPart& part : model_->parts(layer, role, expert))
-                next.set(static_cast<std::size_t>(part.packed.dtype));
-    return next;
 }
 
 }  // namespace slipstream

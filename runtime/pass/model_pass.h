@@ -50,6 +50,9 @@ template <typename Byte>
     return view;
 }
 
+/// The bytes of a stage that none are counted for.
+inline constexpr auto no_bytes = [] { return std::size_t{0}; };
+
 /// Returns the bytes of the rows of a view.
 [[nodiscard]] inline std::size_t rows_bytes(const ConstTensorView& rows) {
     return static_cast<std::size_t>(rows.rows()) * row_bytes(rows.dtype, rows.cols());
@@ -123,7 +126,9 @@ private:
     void keys_and_values(std::int64_t layer, const PassRows& rows);
     void attend(std::int64_t layer, const PassRows& rows);
     void gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended);
-    void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
+    // The fold over a layer's KV, wherever it is (model_attention.cpp).
+    void fold(const AttentionArgs& args, std::int64_t layer, const PassRows& rows);
+    void fold_chunks(const AttentionArgs& args, std::int64_t layer, const PassRows& rows);
     void fold_pages(AttentionArgs args, const LayerPages& pages, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     // Of layers that are delta nets (model_delta.cpp).
@@ -162,8 +167,6 @@ private:
     void release_expert(std::int32_t item);
     void need_experts(std::int64_t layer, const PassRows& rows);
 
-    /// Returns where a part of a streamed item is on the device; waits for it.
-    [[nodiscard]] const std::byte* acquire_part(std::int64_t layer, const MatrixPart& part);
     /// Half a layer's result: x times a matrix, plus a bias, normed if the layer has that norm. `scale` multiplies the
     /// residual stream after the addition.
     struct HalfResult {
@@ -174,10 +177,14 @@ private:
         ConstTensorView scale{};
     };
     void add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half);
+
+    // Products with matrices, which may be in parts and may stream (model_products.cpp).
     void multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x, std::span<const Product> products,
                   MatmulStore store = MatmulStore::Overwrite);
     void multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
                         std::span<const Product> products, MatmulStore store);
+    /// Returns where a part of a streamed item is on the device; waits for it.
+    [[nodiscard]] const std::byte* acquire_part(std::int64_t layer, const MatrixPart& part);
     [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products,
                                            std::int32_t expert = kNoExpert) const;
     static constexpr std::array kNoExperts{kNoExpert};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ranges>
 #include <string>
 #include <string_view>
 
@@ -51,7 +50,9 @@ void check_alike(const ModelConfig& config) {
         together == 1 ? ""
                       : fmt::format(", {} of which are in the same blocks of the attention output's columns", together);
     const auto heads = [](const LayerConfig& layer) { return layer.attention().n_kv_heads; };
-    const auto [least, most] = std::ranges::minmax(config.layers | std::views::transform(heads));
+    const auto [narrowest, widest] = std::ranges::minmax_element(config.layers, {}, heads);
+    const std::int64_t least = heads(*narrowest);
+    const std::int64_t most = heads(*widest);
     if (least == most)
         throw Unsupported(
             fmt::format("{} kv heads{} cannot be shared among {} devices; name fewer, or split the model by layers",

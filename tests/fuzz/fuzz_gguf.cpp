@@ -1,7 +1,7 @@
 // Fuzz target: any bytes as a GGUF file, through header, values, vocabulary, configuration and weights by role.
 // Errors of ours are the expected outcome; anything else that leaves is a finding. The seeds in corpus/gguf are files
 // of tests/support/gguf_writer.h (a tiny Llama, all types of metadata, a vocabulary alone, rope tensors, one part of
-// two).
+// two), and a tiny Gemma 2 and 3.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -229,6 +229,12 @@ TEST(GgufConfig, ReadsSlidingWindows) {
         << "as long as the file's context: a longer one may be served";
     EXPECT_THAT(layer_windows(config_of(tiny("qwen2").set<std::uint32_t>("qwen2.attention.sliding_window", 32))),
                 IsEmpty());
+    for (const char* family : {"gemma2", "gemma3"}) {
+        const std::string key = std::string(family) + ".attention.sliding_window";
+        EXPECT_THAT(message(tiny(family).set<std::uint32_t>(key, 0)), HasSubstr(key + " is 0"));
+    }
+    EXPECT_THAT(message(tiny("phi3").set<std::int32_t>("phi3.attention.sliding_window", -6)),
+                HasSubstr("phi3.attention.sliding_window is -6"));
     writer.set<std::uint32_t>("phi3.attention.sliding_window", 6);
     writer.set<std::uint32_t>("phi3.attention.sliding_window_pattern", 2);
     EXPECT_THAT(layer_windows(config_of(writer)), ElementsAre(6, 0));

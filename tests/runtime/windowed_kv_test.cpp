@@ -106,18 +106,43 @@ TEST(WindowedKv, TakesTheBytesOfTheRings) {
 
 // Windows and texts around chunk borders.
 TEST(WindowedKv, TextsOfAnyLengthAreThoseOfTheWholeCache) {
-    for (const std::int64_t window : {1, 255, 256, 257, 512}) {
+    for (const std::int64_t window : {1, 255, 256, 257, 511, 512, 513}) {
         const auto files = windowed_model(window);
         Engine whole(*files, WindowedKv::Whole);
         Engine ring(*files, WindowedKv::Ring);
         Engine streamed(*files, WindowedKv::Ring, Streams::Both);
-        for (const std::int64_t n_prompt : {255, 257, 511, 513, 2303, 2560}) {
+        for (const std::int64_t n_prompt : {255, 256, 257, 511, 512, 513, 2303, 2560}) {
             for (Engine* engine : {&whole, &ring, &streamed}) engine->target->truncate(0);
             const Generated expected = plainly(*whole.target, prompt_of(n_prompt), kSeveral);
             for (Engine* engine : {&ring, &streamed}) {
                 expect_same(plainly(*engine->target, prompt_of(n_prompt), kSeveral), expected,
                             fmt::format("window {}, prompt {}", window, n_prompt).c_str());
                 EXPECT_EQ(kv_of(*engine->target, *engine->target), kv_of(*whole.target, *engine->target));
+            }
+        }
+    }
+}
+
+// The same in both splits, of texts that end around the window.
+TEST(WindowedKv, SplitsGiveTheTextsOfTheWholeCacheAroundTheWindow) {
+    struct Split {
+        SplitKind kind;
+        std::vector<std::int64_t> parts;
+    };
+    for (const std::int64_t window : {256, 512}) {
+        const auto files = windowed_model(window);
+        for (const Split& split : {Split{SplitKind::Layers, {2, 3}}, Split{SplitKind::Tensor, {1, 1}}}) {
+            Engine whole(*files, WindowedKv::Whole, Streams::Nothing, split.parts, split.kind);
+            Engine ring(*files, WindowedKv::Ring, Streams::Nothing, split.parts, split.kind);
+            Engine streamed(*files, WindowedKv::Ring, Streams::Both, split.parts, split.kind);
+            for (const std::int64_t n_prompt : {window - 1, window, window + 1}) {
+                for (Engine* engine : {&whole, &ring, &streamed}) engine->target->truncate(0);
+                const Generated expected = plainly(*whole.target, prompt_of(n_prompt), 20);
+                for (Engine* engine : {&ring, &streamed}) {
+                    expect_same(plainly(*engine->target, prompt_of(n_prompt), 20), expected,
+                                fmt::format("window {}, prompt {}", window, n_prompt).c_str());
+                    EXPECT_EQ(kv_of(*engine->target, *engine->target), kv_of(*whole.target, *engine->target));
+                }
             }
         }
     }

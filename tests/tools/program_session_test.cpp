@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <random>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -102,6 +104,50 @@ TEST_F(SessionProgram, SurvivesKillsWhereTheModelStreams) {
     expect_to_survive({"generate", "--prompt", "The king", "--seed", "9", "--max-tokens", "500", "--draft", "context",
                        "--tables", "off", "--device-memory", "24M", "-t", "1"},
                       folder_, 5, 3);
+}
+
+// Four of six layers have a window, and their rings hold 2,560 tokens: from the first kill on, they are overwritten.
+// Weights, KV and rings are resident, or stream.
+TEST_F(SessionProgram, SurvivesKillsWhereRingsWereOverwritten) {
+    const fs::path model = folder_.path() / "model";
+    fs::copy(source_path("tools/demo_model/target"), model);
+    nlohmann::json config = nlohmann::json::parse(file_text((model / "config.json").string()));
+    config["model_type"] = "smollm3";  // a family with such layers and the tensors of the bundled model
+    config["use_sliding_window"] = true;
+    config["sliding_window"] = 300;
+    config["no_rope_layers"] = std::vector<int>(6, 1);
+    for (int layer = 0; layer < 6; ++layer)
+        config["layer_types"].push_back(layer % 3 == 2 ? "full_attention" : "sliding_attention");
+    fs::permissions(model / "config.json", fs::perms::owner_all);
+    std::ofstream(model / "config.json") << config;
+    std::string prompt;  // of 2,762 tokens
+    for (int i = 0; i < 120; ++i)
+        prompt +=
+            fmt::format("Once upon a time king {} had a daughter, and the wolf said to her that she was fair. ", i);
+    for (const Arguments& memory : {Arguments{}, Arguments{"--device-memory", "16M"}}) {
+        const Arguments command =
+            Arguments{"generate", "-m",           model.string(), "--ctx", "4096",     "--prompt", prompt, "--seed",
+                      "3",        "--ignore-eos", "--max-tokens", "400",   "--tables", "off",      "-t",   "1"} +
+            memory;
+        std::string expected;
+        const nlohmann::json whole = run_with_statistics(command, expected);
+        EXPECT_GT(whole["prompt_tokens"], 2560);
+        EXPECT_EQ(whole["streamed"]["kv_bytes"] > 0, !memory.empty());
+        fs::remove(file("s"));
+        const Arguments with_session = command + Arguments{"--session", file("s")};
+        for (const std::size_t n_bytes : {1, 500, 1000}) {
+            ProgramRun run;
+            run.arguments = with_session;
+            RunningProgram program(run);
+            program.wait_for_output(n_bytes);
+            program.send(SIGKILL);
+            EXPECT_EQ(program.finish().code, -1 - SIGKILL);
+        }
+        std::string text;
+        const nlohmann::json last = run_with_statistics(with_session, text);
+        EXPECT_EQ(text, expected);
+        EXPECT_GT(last["resumed_tokens"], 100);
+    }
 }
 
 TEST_F(SessionProgram, AnInterruptedTextGoesOn) {
