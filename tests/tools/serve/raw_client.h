@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace slipstream::tools {
 
@@ -85,15 +86,15 @@ private:
         pollfd ready{socket_, POLLIN, 0};
         if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) == 0)
             throw std::runtime_error("nothing more came after: " + text_);
-        char bytes[4096];
-        const ssize_t n = ::recv(socket_, bytes, sizeof bytes, 0);
+        const ssize_t n = ::recv(socket_, part_.data(), part_.size(), 0);
         if (n <= 0) return false;
-        text_.append(bytes, static_cast<std::size_t>(n));
+        text_.append(part_.data(), static_cast<std::size_t>(n));
         return true;
     }
 
     int socket_;
     std::string text_;
+    std::vector<char> part_ = std::vector<char>(std::size_t{64} << 10);
 };
 
 struct RawAnswer {
