@@ -16,10 +16,14 @@
 #include "kernels/base/error.h"
 #include "runtime/model/rope.h"
 #include "tests/support/error_text.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/lab/random_model/random_model_file.h"
 #include "tools/lab/routes/route_figures.h"
+#include "tools/lab/routes/route_recording.h"
 #include "tools/lab/routes/route_trace.h"
 #include "tools/lab/routes/slot_policies.h"
 
@@ -369,6 +373,38 @@ TEST(SlotPolicies, SlotsAreAShareOfTheExperts) {
     EXPECT_EQ(slots_of(0.33, 128), 42);
     EXPECT_EQ(slots_of(0.0625, 8), 1);
     EXPECT_EQ(slots_of(0.0625, 4), 1);
+}
+
+TEST(RecordedRoutes, AreTheSameWhereverTheModelLies) {
+    const auto files = make_tiny_model(
+        {.n_layers = 4, .weight_type = DType::BF16, .n_experts = 9, .n_chosen = 3, .shared_expert = true});
+    const std::vector<TokenId> tokens = prompt_of(150);  // three passes, the last one short
+    const auto recorded = [&](const std::vector<std::int64_t>& parts, Streams streams) {
+        SplitEngine engine(*files, parts, streams);
+        const std::vector<ModelShard> shards = deal_parts(SplitKind::Layers, files->config(), files->weights(), parts);
+        std::vector<RoutedRank> ranks;
+        for (std::size_t rank = 0; rank < parts.size(); ++rank)
+            ranks.push_back({&engine.models[rank]->config(), shards[rank].layers});
+        std::vector<std::int64_t> progress;
+        RouteTrace trace = record_routes(*engine.runner, ranks, tokens, [&](std::int64_t n) { progress.push_back(n); });
+        EXPECT_THAT(progress, testing::ElementsAre(64, 128, 150));
+        EXPECT_EQ(engine.target->n_committed(), 150);
+        trace.model = "tiny";
+        return trace;
+    };
+    const RouteTrace whole = recorded({4}, Streams::Nothing);
+    EXPECT_EQ(whole.n_tokens, 150);
+    ASSERT_EQ(whole.layers.size(), 3U) << "the first layer is dense";
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(whole.layers[i].layer, static_cast<std::int64_t>(i) + 1);
+        EXPECT_EQ(whole.layers[i].n_experts, 9);
+        EXPECT_EQ(whole.layers[i].n_chosen, 3);
+    }
+    EXPECT_EQ(parse_routes(bytes_of(whole), "t"), whole);
+    EXPECT_NE(whole.layers[0].ids, whole.layers[1].ids);
+    for (const std::vector<std::int64_t>& parts : {std::vector<std::int64_t>{4}, {1, 3}, {2, 2}})
+        for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Both})
+            EXPECT_EQ(recorded(parts, streams), whole);
 }
 
 json routes_of(const std::vector<std::string>& more) {
