@@ -1,13 +1,10 @@
 #include "tools/lab/routes/route_trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <limits>
 
 #include <fmt/format.h>
 
-#include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 
 namespace slipstream::tools {
