@@ -117,6 +117,7 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
             damaged = expert_rows_.sort(experts, rows.n());
         });
     if (damaged >= 0) refuse_damaged("the router", damaged);
+    if (choices_ != nullptr) choices_->note(layer, rows.nodes, expert_rows_.chosen());
 }
 
 // Counts the experts in expert_rows_, and announces those of their items that stream.
