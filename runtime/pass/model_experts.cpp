@@ -127,12 +127,10 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
         if (expert_rows_.n_rows(expert) == 0) continue;
         if (counted_ != nullptr) {
             ++counted_->needed;
-            counted_->hits += model_->expert_streams(layer, expert) ? 0 : 1;
+            counted_->hits += model_->streams(model_->expert_item(layer, expert)) ? 0 : 1;
         }
-        if (!model_->streams_weights()) continue;
-        const Model::ItemRange items = model_->expert_items(layer, expert);
-        for (std::int32_t item = items.first; item < items.end; ++item)
-            if (model_->streams(item)) needed_items_.push_back(item);
+        if (const std::int32_t item = model_->expert_item(layer, expert); model_->streams(item))
+            needed_items_.push_back(item);
     }
     if (!needed_items_.empty()) weights_->need_items(needed_items_);
 }
@@ -182,11 +180,11 @@ void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, std::int3
         });
     resident_group_.clear();
     for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && !model_->expert_streams(layer, expert))
+        if (expert_rows_.n_rows(expert) > 0 && !model_->streams(model_->expert_item(layer, expert)))
             resident_group_.push_back(expert);
     if (!resident_group_.empty()) compute_group(layer, rows, wave, resident_group_);
     for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && model_->expert_streams(layer, expert))
+        if (expert_rows_.n_rows(expert) > 0 && model_->streams(model_->expert_item(layer, expert)))
             compute_group(layer, rows, wave, {&expert, 1});
     stage(
         PassStage::Sum, layer, n, [&] { return rows_bytes(wave.inputs) + rows_bytes(sums); },

@@ -5,6 +5,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "offload/ring_parts.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/prompt_kv_by_chunk.h"
 
@@ -22,6 +23,8 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
         if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
         place(kMinItemBytes);
     }
+    if (request.max_item_bytes == 0 && request_.max_item_bytes > kMostBytesBesideDemand && experts_and_others_stream())
+        place(kMostBytesBesideDemand);
     request_.config = nullptr;  // only place() reads it
     request_.weights = nullptr;
     if (request.pass_tokens) return;
@@ -56,6 +59,15 @@ void ModelPlan::place(std::size_t max_item_bytes) {
     least_ring_bytes_ = 0;
     least_kv_ring_bytes_ = 0;
     residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
+}
+
+bool ModelPlan::experts_and_others_stream() const {
+    const auto streams = [&](PlanTag tag) {
+        for (std::size_t i = 0; i < pass_items_.size(); ++i)
+            if (pass_items_[i].tag == tag && residency_.resident_bytes[i] < pass_items_[i].bytes) return true;
+        return false;
+    };
+    return streams(PlanTag::OnDemand) && streams(PlanTag::Weights);
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {

@@ -29,7 +29,8 @@ struct ModelPlanRequest {
     std::size_t ring_bytes = 0;       // bytes of the ring; 0: the plan chooses
     std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
     bool weights_stay = false;        // true: all weights must be resident, and only KV may stream
-    /// Most bytes of a weight item; 0: item_limit() of the budget, or kMinItemBytes if that does not fit
+    /// Most bytes of a weight item, experts left out; 0: item_limit() of the budget, or kMinItemBytes if that does not
+    /// fit, and at most kMostBytesBesideDemand if experts and other weights stream
     std::size_t max_item_bytes = 0;
 
     PassRates rates;
@@ -93,6 +94,8 @@ public:
 private:
     // Cuts items of at most `max_item_bytes` and decides what stays, with the largest ring that fits.
     void place(std::size_t max_item_bytes);
+    // Whether an expert can stand behind copies of other weights.
+    [[nodiscard]] bool experts_and_others_stream() const;
 
     ModelPlanRequest request_;
     std::vector<WeightItem> items_;

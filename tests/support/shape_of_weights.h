@@ -18,8 +18,16 @@ namespace slipstream {
         LayerWeights& layer = weights.layers.emplace_back();
         for (const TensorInfo& info : kLayerTensors)
             if (info.is_matrix() && can_have(config.layers[i], info.role) &&
-                (info.role != TensorRole::AttnGate || config.attention(i).output_gate))
+                (info.role != TensorRole::AttnGate || config.attention(i).output_gate) &&
+                dim_size(info.rows, config, i) > 0 && dim_size(info.cols, config, i) > 0)
                 layer[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
+        const ExpertsConfig& experts = config.experts(i);
+        layer.experts.resize(static_cast<std::size_t>(experts.n_experts));
+        for (auto& expert : layer.experts) {
+            for (const TensorRole role : {TensorRole::Gate, TensorRole::Up})
+                expert[role] = matrix(experts.d_ff, config.d_model);
+            expert[TensorRole::Down] = matrix(config.d_model, experts.d_ff);
+        }
     }
     weights.lm_head = matrix(config.vocab, config.d_model);
     return weights;
