@@ -87,6 +87,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .memory_bytes_per_second = request_.memory_bytes_per_second,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
             .weights_stay = request_.weights_stay,
+            .has_slots = !request_.fixed_experts,
             .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
 }
 
@@ -107,13 +108,28 @@ std::size_t ModelPlan::kv_bytes() const {
     return bytes;
 }
 
+std::vector<std::int32_t> ModelPlan::expert_slots() const {
+    std::vector<std::int32_t> slots;
+    if (residency_.slots.empty()) return slots;
+    slots.resize(static_cast<std::size_t>(pass_items_.back().layer));
+    std::size_t run = 0;
+    for (std::size_t i = 0; i < pass_items_.size(); ++i)
+        if (pass_items_[i].tag == PlanTag::OnDemand && (i == 0 || pass_items_[i - 1].tag != PlanTag::OnDemand))
+            slots[static_cast<std::size_t>(pass_items_[i].layer)] = residency_.slots.at(run++);
+    return slots;
+}
+
+bool ModelPlan::is_on_host(std::size_t i) const {
+    const bool has_slots = pass_items_[i].tag == PlanTag::OnDemand && !residency_.slots.empty();
+    return has_slots || residency_.resident_bytes[i] < pass_items_[i].bytes;
+}
+
 std::size_t ModelPlan::pinned_bytes() const {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < pass_items_.size(); ++i) {
         const PassItem& pass_item = pass_items_[i];
-        const std::size_t resident = residency_.resident_bytes[i];
-        if (resident < pass_item.bytes)
-            bytes += pass_item.tag == PlanTag::Kv ? pass_item.bytes - resident : pass_item.bytes;
+        if (is_on_host(i))
+            bytes += pass_item.tag == PlanTag::Kv ? pass_item.bytes - residency_.resident_bytes[i] : pass_item.bytes;
     }
     return bytes;
 }

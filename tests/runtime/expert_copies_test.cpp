@@ -261,6 +261,7 @@ TEST(ExpertCopies, APromptByLayersCopiesEachExpertOnce) {
 class HostItems final : public WeightStream {
 public:
     HostItems(const Model& model, const PassProfile& profile) : model_(&model), profile_(&profile) {}
+    [[nodiscard]] bool holds_item(std::int32_t) const override { return false; }
     void need_items(std::span<const std::int32_t> items) override {
         EXPECT_EQ(n_used, needed.size());
         needed.assign(items.begin(), items.end());

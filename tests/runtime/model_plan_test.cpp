@@ -158,6 +158,36 @@ TEST(ModelPlan, CopiesBesideExpertsOnDemandAreSmall) {
     }
 }
 
+// With slots all experts are in host memory; fixed ones only where they are not on the device.
+TEST(ModelPlan, ExpertsHaveSlotsOrStay) {
+    const MixtureShape shape;
+    ModelPlanRequest request = shape.request(12 * kGiB);
+    const ModelPlan plan(request);
+    const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
+    const std::vector<std::int32_t> slots = plan.expert_slots();
+    ASSERT_EQ(slots.size(), 16U);
+    std::int64_t n_slots = 0;
+    for (const std::int32_t n : slots) {
+        EXPECT_GE(n, slots.back());
+        EXPECT_LE(n, slots.back() + 1);
+        n_slots += n;
+    }
+    EXPECT_GT(n_slots, 16 * 20);
+    EXPECT_EQ(plan.residency().slot_bytes, static_cast<std::size_t>(n_slots) * expert);
+    EXPECT_EQ(plan.pinned_bytes(), 16 * 64 * expert);
+    EXPECT_EQ(plan.residency().most_streamed_weights_bytes, 16 * 64 * expert);
+    EXPECT_GT(plan.residency().device_bytes + expert, 12 * kGiB);
+    request.fixed_experts = true;
+    const ModelPlan fixed(request);
+    EXPECT_TRUE(fixed.expert_slots().empty());
+    EXPECT_EQ(fixed.residency().slot_bytes, 0U);
+    EXPECT_EQ(fixed.pinned_bytes(), fixed.residency().most_streamed_weights_bytes);
+    EXPECT_LT(fixed.pinned_bytes(), 16 * 44 * expert);
+    EXPECT_NEAR(fixed.pass(1).seconds, plan.pass(1).seconds, 0.02 * plan.pass(1).seconds);
+    request.budget_bytes = 64 * kGiB;
+    EXPECT_TRUE(ModelPlan(request).expert_slots().empty());
+}
+
 // A larger budget has larger items, and so a larger ring.
 TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const Shape shape;
