@@ -197,11 +197,12 @@ private:
     DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
     std::vector<MatmulArgs> expert_products_;    // that are computed together
-    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and do not stream
+    std::vector<bool> on_device_;                // [experts of the running layer]: resident, or held from a pass before
+    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and are on the device
     std::vector<ExpertFigures> expert_figures_;  // [n_layers]
     ExpertChoices* choices_ = nullptr;           // null: choices are not noted
     ExpertFigures* counted_ = nullptr;           // of the running layer; null: its pass is not counted
-    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those that stream
+    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those to copy
     std::vector<float> query_factors_;           // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
