@@ -64,11 +64,12 @@ void ModelPlan::place(std::size_t max_item_bytes) {
 
 bool ModelPlan::is_ring_for_prompts_worth_it() const {
     if (residency_.streamed_weights_bytes == residency_.most_streamed_weights_bytes) return true;
-    ResidencyRequest small = residency_request(pass_tokens_, request_.context_tokens);
-    small.least_ring_bytes = small.least_kv_ring_bytes = 0;
-    const double lost = residency_.pass_seconds - plan_residency(small).pass_seconds;
+    ResidencyRequest request = residency_request(pass_tokens_, request_.context_tokens);
+    request.least_ring_bytes = request.least_kv_ring_bytes = 0;
+    const ResidencyPlan small = plan_residency(request);
+    const double lost = residency_.pass_seconds - small.pass_seconds;
     return lost * kPassesPerPrefillChunk * request_.link_bytes_per_second <=
-           static_cast<double>(residency_.most_streamed_weights_bytes - residency_.slot_bytes);
+           static_cast<double>(small.most_streamed_weights_bytes - small.slot_bytes);
 }
 
 bool ModelPlan::experts_and_others_stream() const {

@@ -108,7 +108,7 @@ private:
     // whose weights are all read by each pass always has such a ring. Of a mixture, the ring holds all experts of a
     // layer, and takes their room from weights that each pass reads, while of the experts that stream a pass reads few.
     // So what kPassesPerPrefillChunk passes lose must not exceed what a prefill chunk gains: one copy of all that
-    // streams.
+    // streams beside a small ring, and has no slot there.
     [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
     // Whether an expert can stand behind copies of other weights.
     [[nodiscard]] bool experts_and_others_stream() const;

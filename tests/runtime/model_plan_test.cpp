@@ -228,7 +228,7 @@ TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
     shape.config.d_model = 2048;
     set_layers(shape.config, {.n_layers = 2, .d_ff = 256, .n_q_heads = 16, .n_kv_heads = 4, .head_dim = 128});
     for (LayerConfig& layer : shape.config.layers)
-        layer.feed_forward.experts = {.n_experts = 64, .n_chosen = 4, .d_ff = 1024};
+        layer.feed_forward.experts = {.n_experts = 64, .n_chosen = 2, .d_ff = 1024};
     shape.weights = shape_of_weights(shape.config);
     ModelPlanRequest request = shape.request(kGiB * 3 / 2, 1024);
     request.pass_tokens = 1;
@@ -250,6 +250,27 @@ TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
     request.budget_bytes = request.fixed_bytes + request.kv_tail_bytes + layer + (std::size_t{16} << 20);
     request.ring_bytes = layer;
     EXPECT_TRUE(ModelPlan(request).prompts_read_weights_once());
+
+    // Where nearly all experts are on the device beside a small ring, a prompt would copy few of them anyway.
+    for (const bool fixed : {false, true}) {
+        int n_with_ring = 0;
+        request.fixed_experts = fixed;
+        for (request.budget_bytes = kGiB * 5 / 4; request.budget_bytes <= kGiB * 9 / 4;
+             request.budget_bytes += kGiB / 8) {
+            request.ring_bytes = 0;
+            const ModelPlan plan(request);
+            request.ring_bytes = std::size_t{64} << 20;
+            const ModelPlan small(request);
+            n_with_ring += plan.prompts_read_weights_once() ? 1 : 0;
+            const auto prompt =
+                static_cast<double>(small.residency().most_streamed_weights_bytes - small.residency().slot_bytes);
+            EXPECT_LE((plan.pass(1).seconds - small.pass(1).seconds) * request.link_bytes_per_second,
+                      1.1 * prompt / kPassesPerPrefillChunk)
+                << request.budget_bytes;
+        }
+        EXPECT_GT(n_with_ring, 0);
+        EXPECT_LT(n_with_ring, 9);
+    }
 }
 
 TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {

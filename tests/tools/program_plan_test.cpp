@@ -359,6 +359,8 @@ TEST(Plan, AMixtureOnGpus) {
                                                 "MXFP4", "--ctx", "8192", "--expect-tokens", "4"});
     EXPECT_THAT(expected.out, HasSubstr("of weights (expected for passes of 4 tokens; at most "));
     EXPECT_THAT(expected.out, HasSubstr(" stream (expected for a pass of 1 token), "));
+    EXPECT_THAT(expected.out,
+                testing::ContainsRegex("device 1 .* MiB resident, 1[78]\\.[0-9] GiB of slots for experts; "));
     const ProgramResult dense = run_program({"plan", "--profile", "2x4090-x16", "--shape", "llama-70b", "--quant",
                                              "Q8_0", "--ctx", "8192", "--expect-tokens", "4"});
     EXPECT_THAT(dense.out, testing::Not(HasSubstr("(expected")));

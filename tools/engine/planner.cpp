@@ -136,7 +136,7 @@ PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
     const bool is_enough = limits.all_bytes == 0 || needs.total_bytes() <= limits.all_bytes;
     if (plan.sums().slot_bytes == 0 || (is_locked_enough && is_enough)) return {std::move(plan), {}};
     std::string note = fmt::format(
-        "experts on the device stay there: to change them, all experts would be in host memory, {}",
+        "experts on the device stay there; to change them, all experts would be in host memory, {}",
         is_locked_enough
             ? fmt::format("{} in all, and there are {}", size_text(needs.total_bytes()), size_text(limits.all_bytes))
             : fmt::format("{} pinned, of which {} may be used (--host-memory)", size_text(needs.needed_locked_bytes()),

@@ -178,9 +178,11 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
         const ResidencyPlan& plan = report.plan.ranks()[i].residency();
         const DeviceWork& work = report.devices[i];
+        std::string resident =
+            fmt::format("{} resident", size_text(plan.resident_weights_bytes + plan.resident_kv_bytes));
+        if (plan.slot_bytes > 0) resident += fmt::format(", {} of slots for experts", size_text(plan.slot_bytes));
         out.add(fmt::format("device {}", i + 1),
-                fmt::format("{}, {} resident; {}; computing takes {}", counted(work.parts, part_name(request.split)),
-                            size_text(plan.resident_weights_bytes + plan.resident_kv_bytes),
+                fmt::format("{}, {}; {}; computing takes {}", counted(work.parts, part_name(request.split)), resident,
                             work.link_seconds > 0.0
                                 ? fmt::format("{} stream{}, {} over {}",
                                               size_text(static_cast<std::size_t>(work.streamed_bytes)),

@@ -346,7 +346,7 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
                      budget(10), "--ring", "2M", "--host-memory", "24M", "--tables", "off", "--no-config"});
     EXPECT_EQ(fixed.code, 0) << fixed.err;
     EXPECT_EQ(fixed.out, resident);
-    EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there: to change them, all experts would be in host "
+    EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "
                                      "memory, "));
 }
 
