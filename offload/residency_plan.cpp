@@ -114,6 +114,13 @@ std::size_t bytes_of(const ResidencyRequest& request, std::optional<PlanTag> tag
     return bytes;
 }
 
+/// What is on the device of each item of a schedule.
+struct Residence {
+    std::vector<std::size_t> bytes;   // as ResidencyPlan::resident_bytes
+    std::vector<std::int32_t> slots;  // as ResidencyPlan::slots
+    std::size_t slot_bytes = 0;
+};
+
 /// Chooses the resident units of each item of a schedule.
 class Residents {
 public:
@@ -144,7 +151,49 @@ public:
         return use_up(tag, room);
     }
 
-    [[nodiscard]] std::vector<std::size_t> bytes() && { return std::move(bytes_); }
+    /// Gives runs of items on demand slots, in `room` bytes: all runs equally many, and then the first ones another, as
+    /// far as there is room. If all items fit, they are resident instead.
+    void give_slots(std::size_t room) {
+        struct Run {
+            std::size_t first = 0;
+            std::int32_t n_items = 0;
+            std::size_t slot_bytes = 0;  // of the largest item
+        };
+        std::vector<Run> runs;
+        std::size_t total = 0;
+        bool goes_on = false;
+        for (std::size_t i = 0; i < schedule_.size(); ++i) {
+            const bool is_on_demand = schedule_[i].tag == PlanTag::OnDemand;
+            if (is_on_demand && !goes_on) runs.push_back({.first = i});
+            goes_on = is_on_demand;
+            if (!is_on_demand) continue;
+            Run& run = runs.back();
+            ++run.n_items;
+            run.slot_bytes = std::max(run.slot_bytes, round_up(schedule_[i].bytes, kSlotAlignBytes));
+            total += schedule_[i].bytes;
+        }
+        if (total <= room) return take_all(PlanTag::OnDemand);
+        slots_.assign(runs.size(), 0);
+        for (std::int32_t slot = 0;; ++slot) {
+            std::size_t of_all = 0;
+            for (const Run& run : runs) of_all += run.n_items > slot ? run.slot_bytes : 0;
+            if (of_all == 0) break;
+            const bool is_last = of_all > room;
+            for (std::size_t i = 0; i < runs.size(); ++i) {
+                const Run& run = runs[i];
+                if (run.n_items <= slot || run.slot_bytes > room) continue;
+                const std::size_t item = run.first + static_cast<std::size_t>(slot);
+                bytes_[item] = schedule_[item].bytes;
+                slots_[i] = slot + 1;
+                slot_bytes_ += run.slot_bytes;
+                room -= run.slot_bytes;
+            }
+            if (is_last) break;
+        }
+        if (slot_bytes_ == 0) slots_.clear();
+    }
+
+    [[nodiscard]] Residence residence() && { return {std::move(bytes_), std::move(slots_), slot_bytes_}; }
 
 private:
     // Whether units of the item can be made resident. Not if a pass reads only its end: a resident beginning saves
@@ -178,31 +227,38 @@ private:
 
     const std::vector<PlanItem>& schedule_;
     std::vector<std::size_t> bytes_;
+    std::vector<std::int32_t> slots_;
+    std::size_t slot_bytes_ = 0;
 };
 
 std::size_t read_of(const PlanItem& item) {
     return item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
 }
 
-/// Returns the plan that these resident bytes and this ring make, with its simulated times.
-ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t> resident_bytes,
-                        std::size_t ring_bytes) {
-    ResidencyPlan plan;
+/// Returns the plan that this residence and this ring make, with its simulated times.
+ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, std::size_t ring_bytes) {
+    ResidencyPlan plan{.slots = std::move(residence.slots), .slot_bytes = residence.slot_bytes};
+    std::vector<std::size_t>& resident_bytes = residence.bytes;
     double expected_weights = 0.0;
     for (std::size_t i = 0; i < request.schedule.size(); ++i) {
         const PlanItem& item = request.schedule[i];
         const std::size_t streamed = std::min(item.bytes - resident_bytes[i], read_of(item));
+        if (item.tag != PlanTag::Kv) expected_weights += item.read_share * static_cast<double>(streamed);
+        if (item.tag == PlanTag::OnDemand && plan.slot_bytes > 0) {  // slots may be empty, or hold other items
+            plan.most_streamed_weights_bytes += item.bytes;
+            continue;
+        }
         (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
         (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.most_streamed_weights_bytes) += streamed;
-        if (item.tag != PlanTag::Kv) expected_weights += item.read_share * static_cast<double>(streamed);
     }
     plan.streamed_weights_bytes = static_cast<std::size_t>(std::llround(expected_weights));
     const bool weights = plan.most_streamed_weights_bytes > 0;
     const bool kv = plan.streamed_kv_bytes > 0;
     plan.regime = weights ? kv ? Regime::BothStream : Regime::WeightsStream : kv ? Regime::KvStreams : Regime::AllFits;
     plan.ring_bytes = weights || kv ? ring_bytes : 0;
-    plan.device_bytes = request.fixed_bytes + plan.resident_weights_bytes + plan.resident_kv_bytes + plan.ring_bytes +
-                        (weights || kv ? request.streaming_bytes : 0) + (kv ? request.kv_streaming_bytes : 0);
+    plan.device_bytes = request.fixed_bytes + plan.resident_weights_bytes + plan.slot_bytes + plan.resident_kv_bytes +
+                        plan.ring_bytes + (weights || kv ? request.streaming_bytes : 0) +
+                        (kv ? request.kv_streaming_bytes : 0);
     CHECK(plan.device_bytes <= request.budget_bytes, "a plan of {} bytes for {}", plan.device_bytes,
           request.budget_bytes);
     const SimulatedPass pass = simulate_passes(request, resident_bytes, plan.ring_bytes);
@@ -273,12 +329,14 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
         // If several kinds stream, weights become resident first: each pass reads all of them, KV only up to the length
         // of the sequence, and items on demand only if they are chosen.
         for (const PlanTag tag : {PlanTag::Weights, PlanTag::Kv, PlanTag::OnDemand}) {
-            if (streams(mode, tag))
-                left = residents.spread(tag, left);
-            else
+            if (!streams(mode, tag))
                 residents.take_all(tag);
+            else if (tag == PlanTag::OnDemand && request.has_slots)
+                residents.give_slots(left);
+            else
+                left = residents.spread(tag, left);
         }
-        Candidate candidate{.plan = evaluated(request, std::move(residents).bytes(), ring_bytes)};
+        Candidate candidate{.plan = evaluated(request, std::move(residents).residence(), ring_bytes)};
         const SimulatedPass early = simulate_passes(half, candidate.plan.resident_bytes, candidate.plan.ring_bytes);
         candidate.seconds = 0.5 * (candidate.plan.pass_seconds + early.seconds);
         if (!best || candidate.seconds < kBetterRing * best->seconds) best = std::move(candidate);
@@ -343,7 +401,7 @@ ResidencyPlan plan_residency(const ResidencyRequest& request) {
     if (sum(request.fixed_bytes, bytes_of(request, std::nullopt)) <= request.budget_bytes) {
         Residents residents(request.schedule);
         for (const PlanTag tag : {PlanTag::Weights, PlanTag::Kv, PlanTag::OnDemand}) residents.take_all(tag);
-        return evaluated(request, std::move(residents).bytes(), 0);
+        return evaluated(request, std::move(residents).residence(), 0);
     }
     CHECK(request.link_bytes_per_second > 0.0, "streaming over a link of {} bytes a second",
           request.link_bytes_per_second);

@@ -51,7 +51,10 @@ struct ResidencyRequest {
     double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // > 1 on a CPU device: its ring is host memory, read and written
     bool weights_stay = false;                // true: all weights must be resident, and only KV may stream
-    double fixed_seconds = 0.0;               // time of a pass outside the schedule: sampling, drafting without overlap
+    /// true: where items on demand stream, device memory for them is slots, which may hold any item of a run of
+    /// consecutive ones. All of them then have a copy in host memory.
+    bool has_slots = false;
+    double fixed_seconds = 0.0;  // time of a pass outside the schedule: sampling, drafting without overlap
 };
 
 enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream };
@@ -60,12 +63,16 @@ enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream
 
 struct ResidencyPlan {
     Regime regime = Regime::AllFits;
-    std::vector<std::size_t> resident_bytes;  // bytes of each item, from its beginning: a multiple of its unit, or all
-    std::size_t ring_bytes = 0;               // size of the ring; 0 if nothing streams
-    std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
-    std::size_t resident_weights_bytes = 0;   // part of device_bytes
-    std::size_t resident_kv_bytes = 0;        // part of device_bytes, at full context
-    std::size_t streamed_weights_bytes = 0;   // copied per pass; of items on demand the expected bytes
+    /// Bytes of each item, from its beginning: a multiple of its unit, or all. Of a run with slots, as many items as
+    /// have one count as resident; which ones have, changes.
+    std::vector<std::size_t> resident_bytes;
+    std::vector<std::int32_t> slots;         // slots of each run of consecutive items on demand; empty: there are none
+    std::size_t slot_bytes = 0;              // of all slots; part of device_bytes
+    std::size_t ring_bytes = 0;              // size of the ring; 0 if nothing streams
+    std::size_t device_bytes = 0;            // needed on the device in total; at most the budget
+    std::size_t resident_weights_bytes = 0;  // part of device_bytes, without slots
+    std::size_t resident_kv_bytes = 0;       // part of device_bytes, at full context
+    std::size_t streamed_weights_bytes = 0;  // copied per pass; of items on demand the expected bytes
     std::size_t most_streamed_weights_bytes = 0;  // copied by a pass that reads every item
     std::size_t streamed_kv_bytes = 0;            // copied per pass, at full context
     double pass_seconds = 0.0;                    // a pass in steady state, by simulate_passes()

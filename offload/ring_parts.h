@@ -9,6 +9,10 @@
 
 namespace slipstream {
 
+/// Most bytes of a scheduled copy where there are items on demand: such an item is waited for, and its copy takes turns
+/// with those that are ahead of their use.
+inline constexpr std::size_t kMostBytesBesideDemand = std::size_t{4} << 20;
+
 /// Slots of the largest item of each kind that a ring must hold, in bytes of the ring; 0: there are no such items.
 struct RingSlots {
     std::size_t scheduled = 0;

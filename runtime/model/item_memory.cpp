@@ -17,7 +17,8 @@ std::string item_name(const WeightItem& item, bool is_head) {
 }  // namespace
 
 // Allocates one buffer for each run of resident items of a layer, so that a layer that is resident as a whole is one
-// allocation, and one pinned buffer for each item that streams.
+// allocation; one pinned buffer for the experts of a layer that stream, in ascending order, and one for each other item
+// that streams.
 ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const WeightPlacement& placement,
                        MemoryTag tag, const ItemMemory* base, const std::vector<bool>& own)
     : own_(own), streams_(placement.streams), data_(items.size(), nullptr) {
@@ -39,7 +40,20 @@ ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const 
         if (data(i) != nullptr) continue;
         if (streams(i)) {
             CHECK(placement.arena != nullptr);
-            data_[i] = streamed_.emplace_back(placement.arena->allocate(of(i).bytes, name(i))).data();
+            const auto shares_buffer = [&](std::int32_t item) {
+                return item == i ||
+                       (of(i).expert != kNoExpert && of(item).expert != kNoExpert && is_own(item) && streams(item));
+            };
+            std::size_t bytes = 0;
+            std::int32_t end = i;
+            for (; end < n && of(end).layer == of(i).layer; ++end)
+                if (shares_buffer(end)) bytes += of(end).bytes;
+            std::byte* at = streamed_.emplace_back(placement.arena->allocate(bytes, name(i))).data();
+            for (std::int32_t item = i; item < end; ++item) {
+                if (!shares_buffer(item)) continue;
+                data_[item] = at;
+                at += of(item).bytes;
+            }
             continue;
         }
         std::size_t bytes = 0;

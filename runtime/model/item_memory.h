@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -13,8 +12,6 @@
 #include "runtime/model/weight_items.h"
 
 namespace slipstream {
-
-inline constexpr std::size_t kUncutItems = std::numeric_limits<std::size_t>::max();
 
 /// Where the items of a model must be placed.
 struct WeightPlacement {
@@ -43,7 +40,7 @@ private:
     std::vector<bool> streams_;           // [items]
     std::vector<std::byte*> data_;        // [items]
     std::vector<Buffer> resident_;        // one for each run of own resident items of a layer
-    std::vector<PinnedBuffer> streamed_;  // one for each own item that streams
+    std::vector<PinnedBuffer> streamed_;  // one for each own item that streams; of experts one for a layer
     std::size_t streamed_bytes_ = 0;
 };
 

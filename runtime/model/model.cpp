@@ -96,11 +96,13 @@ void Model::load_own_items(const WeightSource& source, const LoadOptions& option
                                  .on_progress = options.on_progress});
 }
 
-// Fills parts_ and part_ranges_; weights_ gets the packed view of each matrix that is resident in one part.
+// Fills parts_, their ranges, and experts_stream_; weights_ gets the packed view of each matrix that is resident in one
+// part.
 void Model::index_parts() {
     part_ranges_.resize(weights_.layers.size() + 1);
     for (const LayerWeights& layer : weights_.layers) expert_ranges_.emplace_back(layer.experts.size());
     for (std::size_t i = 0; i < items_.size(); ++i) {
+        experts_stream_ = experts_stream_ || is_on_demand(static_cast<std::int32_t>(i));
         for (const WeightPart& part : items_[i].parts) {
             const ConstTensorView& matrix = weights_.tensor(part.layer, part.role, part.expert);
             PartRange& range = part.expert == kNoExpert
@@ -135,18 +137,6 @@ std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role, st
     const std::size_t at = role == TensorRole::LmHead ? weights_.layers.size() : static_cast<std::size_t>(layer);
     const PartRange& range = part_ranges_.at(at)[static_cast<std::size_t>(role)];
     return std::span(parts_).subspan(range.first, range.n);
-}
-
-Model::ItemRange Model::expert_items(std::int64_t layer, std::int32_t expert) const {
-    return {parts(layer, kExpertTensors.front().role, expert).front().item,
-            parts(layer, kExpertTensors.back().role, expert).back().item + 1};
-}
-
-bool Model::expert_streams(std::int64_t layer, std::int32_t expert) const {
-    const ItemRange items = expert_items(layer, expert);
-    for (std::int32_t item = items.first; item < items.end; ++item)
-        if (streams(item)) return true;
-    return false;
 }
 
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {

@@ -77,19 +77,16 @@ public:
     /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
     [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role,
                                                     std::int32_t expert = kNoExpert) const;
-    /// Items [first, end).
-    struct ItemRange {
-        std::int32_t first = 0;
-        std::int32_t end = 0;
-    };
-    /// Returns the items that have the matrices of an expert.
-    [[nodiscard]] ItemRange expert_items(std::int64_t layer, std::int32_t expert) const;
+    /// Returns the item of an expert.
+    [[nodiscard]] std::int32_t expert_item(std::int64_t layer, std::int32_t expert) const {
+        return parts(layer, kExpertTensors.front().role, expert).front().item;
+    }
     /// Returns whether an item is copied only for passes that read it: it streams and is of an expert.
     [[nodiscard]] bool is_on_demand(std::int32_t item) const {
         return streams(item) && items_[item].expert != kNoExpert;
     }
-    /// Returns whether an item with matrices of the expert streams.
-    [[nodiscard]] bool expert_streams(std::int64_t layer, std::int32_t expert) const;
+    /// Returns whether any expert streams.
+    [[nodiscard]] bool experts_stream() const { return experts_stream_; }
     /// Returns the frequencies of each rotary embedding, [config().ropes].
     [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
@@ -127,6 +124,7 @@ private:
     using ExpertRanges = std::array<PartRange, kExpertTensors.size()>;
     // [n_layers][n_experts]: parts of each matrix of an expert; empty for a layer without experts.
     std::vector<std::vector<ExpertRanges>> expert_ranges_;
+    bool experts_stream_ = false;
 };
 
 }  // namespace slipstream

@@ -121,13 +121,13 @@ DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
 std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                          std::size_t max_item_bytes) {
     std::vector<WeightItem> items;
-    const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors,
+    const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors, std::size_t limit,
                          std::int32_t expert = kNoExpert) {
         std::vector<GroupedMatrix> matrices;
         for (const TensorInfo& info : tensors)
             if (info.is_matrix() && info.stage == stage && weights.tensor(layer, info.role, expert).rank > 0)
                 matrices.push_back(grouped(weights, layer, info.role, expert, rounding));
-        for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) {
+        for (WeightItem& item : balanced_items(matrices, layer, limit)) {
             item.stage = stage;
             item.rounding = rounding;
             item.expert = expert;
@@ -136,11 +136,12 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
     };
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
     for (std::int64_t layer = 0; layer < n_layers; ++layer) {
-        for (const ReadStage stage : {ReadStage::BeforeKv, ReadStage::AfterKv}) cut(layer, stage, kLayerTensors);
+        for (const ReadStage stage : {ReadStage::BeforeKv, ReadStage::AfterKv})
+            cut(layer, stage, kLayerTensors, max_item_bytes);
         for (std::int32_t expert = 0; expert < std::ssize(weights.layers[layer].experts); ++expert)
-            cut(layer, ReadStage::AfterKv, kExpertTensors, expert);
+            cut(layer, ReadStage::AfterKv, kExpertTensors, kUncutItems, expert);
     }
-    cut(n_layers, ReadStage::LmHead, kModelTensors);
+    cut(n_layers, ReadStage::LmHead, kModelTensors, max_item_bytes);
     return items;
 }
 

@@ -5,11 +5,12 @@
 // A matrix larger than an item is cut by rows, at multiples of the 16 that are interleaved. A product is then computed
 // part by part; each output element has the same sum, so its bits stay the same (batch invariance, E1).
 //
-// An expert is one item {gate, up, down}, or several if it is larger than the limit.
+// An expert is one item {gate, up, down} of any size: it is one copy, and its matrices are on the device together.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -47,10 +48,12 @@ struct WeightItem {
     std::int32_t expert = kNoExpert;  // whose matrices alone it has
 };
 
+inline constexpr std::size_t kUncutItems = std::numeric_limits<std::size_t>::max();
+
 /// Returns all items in reading order, all with the rounding `rounding`, each of at most `max_item_bytes` (more only if
-/// 16 rows of a matrix take more). The matrices of a stage of a layer share the least number of items, of about equal
-/// size; so do those of an expert, whose items follow the layer's, in ascending order of experts. Reads shapes and
-/// types only, so the weights may have no data. Throws FormatError if there are more bytes than can be counted.
+/// 16 rows of a matrix take more, or if it is an expert). The matrices of a stage of a layer share the least number of
+/// items, of about equal size; the layer's experts follow, in ascending order. Reads shapes and types only, so the
+/// weights may have no data. Throws FormatError if there are more bytes than can be counted.
 [[nodiscard]] std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                                        std::size_t max_item_bytes);
 

@@ -116,6 +116,9 @@ public:
 
     /// Returns [n_layers()]: what passes needed of experts since construction; empty if no layer has experts.
     [[nodiscard]] std::span<const ExpertFigures> expert_figures() const { return pass_.expert_figures(); }
+    /// Notes in `choices`, in the layers of model(), what the tokens of passes choose from now on; null: no longer. It
+    /// must outlive its use, and have room for the nodes of the caches of the passes.
+    void note_choices_in(ExpertChoices* choices) { pass_.note_choices_in(choices); }
     /// Returns the traffic of logits on the link since construction; all zero if the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
 

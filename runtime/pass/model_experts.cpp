@@ -1,10 +1,10 @@
 // ModelPass: the second half of a layer that has experts.
 //
 // Rows (token, expert) are computed in waves: as many consecutive experts as the memory for their rows holds, in
-// ascending order. In a wave, the experts on the device are computed together first, while those that stream are
-// copied; then each of these as it arrives. Only experts that a token chose are read. After each wave its results are
-// added to the sums of their tokens, so a token's sum has one order whatever the waves are and whatever streams: from 0
-// in ascending experts, then the shared expert.
+// ascending order. In a wave, the experts on the device (resident, or in slots from earlier passes) are computed
+// together first, while the others are copied; then each of these as it arrives. Only experts that a token chose are
+// read. After each wave its results are added to the sums of their tokens, so a token's sum has one order whatever the
+// waves are and whatever streams: from 0 in ascending experts, then the shared expert.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -117,23 +117,23 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
             damaged = expert_rows_.sort(experts, rows.n());
         });
     if (damaged >= 0) refuse_damaged("the router", damaged);
+    if (choices_ != nullptr) choices_->note(layer, rows.nodes, expert_rows_.chosen());
 }
 
-// Counts the experts in expert_rows_, and announces those of their items that stream.
+// Counts the experts in expert_rows_, notes which are on the device, and announces the others.
 void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
     counted_ = rows.phase == Phase::Decode ? &expert_figures_[static_cast<std::size_t>(layer)] : nullptr;
     needed_items_.clear();
     const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
     for (std::int32_t expert = 0; expert < n_experts; ++expert) {
         if (expert_rows_.n_rows(expert) == 0) continue;
-        if (counted_ != nullptr) {
-            ++counted_->needed;
-            counted_->hits += model_->expert_streams(layer, expert) ? 0 : 1;
-        }
-        if (!model_->streams_weights()) continue;
-        const Model::ItemRange items = model_->expert_items(layer, expert);
-        for (std::int32_t item = items.first; item < items.end; ++item)
-            if (model_->streams(item)) needed_items_.push_back(item);
+        const std::int32_t item = model_->expert_item(layer, expert);
+        const bool is_there = !model_->streams(item) || weights_->holds_item(item);
+        on_device_[static_cast<std::size_t>(expert)] = is_there;
+        if (!is_there) needed_items_.push_back(item);
+        if (counted_ == nullptr) continue;
+        ++counted_->needed;
+        counted_->hits += is_there ? 1 : 0;
     }
     if (!needed_items_.empty()) weights_->need_items(needed_items_);
 }
@@ -183,11 +183,11 @@ void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, std::int3
         });
     resident_group_.clear();
     for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && !model_->expert_streams(layer, expert))
+        if (expert_rows_.n_rows(expert) > 0 && on_device_[static_cast<std::size_t>(expert)])
             resident_group_.push_back(expert);
     if (!resident_group_.empty()) compute_group(layer, rows, wave, resident_group_);
     for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && model_->expert_streams(layer, expert))
+        if (expert_rows_.n_rows(expert) > 0 && !on_device_[static_cast<std::size_t>(expert)])
             compute_group(layer, rows, wave, {&expert, 1});
     stage(
         PassStage::Sum, layer, n, [&] { return rows_bytes(wave.inputs) + rows_bytes(sums); },
@@ -260,7 +260,7 @@ void ModelPass::multiply_experts(std::int64_t layer, std::int64_t first_row, std
 }
 
 // Multiplies the rows of each expert by its matrices. Parts that are on the device at the same time go to the kernel
-// together; a streamed item is computed with, and released, where its last part ends.
+// together; an item that is copied is computed with, and released, where its last part ends.
 void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row, std::span<const std::int32_t> experts,
                                       const ConstTensorView& x, std::span<const Product> products) {
     expert_products_.clear();  // of a pass that has failed here
@@ -288,9 +288,12 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row
                 if (!product.bias.empty())
                     args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
                                             DType::F32, part.packed.shape[0]);
-                const bool streams = model_->streams(part.item);
-                if (streams) args.weights.data = acquire_expert(layer, part);
-                const bool ends = streams && part.ends_item;
+                const bool is_there = on_device_[static_cast<std::size_t>(expert)];
+                if (!is_there)
+                    args.weights.data = acquire_expert(layer, part);
+                else if (model_->streams(part.item))
+                    args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
+                const bool ends = !is_there && part.ends_item;
                 if (ends || expert_products_.size() == expert_products_.capacity()) compute();
                 if (ends) release_expert(part.item);
             }

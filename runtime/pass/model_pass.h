@@ -18,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/pass/activations.h"
 #include "runtime/pass/delta_steps.h"
+#include "runtime/pass/expert_choices.h"
 #include "runtime/pass/expert_figures.h"
 #include "runtime/pass/expert_rows.h"
 #include "runtime/pass/pass_control.h"
@@ -80,6 +81,9 @@ public:
     /// Times the stages of the next calls; null: they are not timed. It must outlive its use.
     void profile_with(PassProfile* profile) { profile_ = profile; }
     [[nodiscard]] PassProfile* profile() const { return profile_; }
+    /// Notes in `choices` what the tokens of the next calls choose; null: not. It must outlive its use, and have the
+    /// scratch rows of all nodes of the passes.
+    void note_choices_in(ExpertChoices* choices) { choices_ = choices; }
 
     /// Returns [n_layers]: what passes needed of experts since construction; empty if no layer has experts.
     [[nodiscard]] std::span<const ExpertFigures> expert_figures() const { return expert_figures_; }
@@ -200,10 +204,12 @@ private:
     DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
     std::vector<MatmulArgs> expert_products_;    // that are computed together
-    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and do not stream
+    std::vector<bool> on_device_;                // [experts of the running layer]: resident, or held from a pass before
+    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and are on the device
     std::vector<ExpertFigures> expert_figures_;  // [n_layers]
+    ExpertChoices* choices_ = nullptr;           // null: choices are not noted
     ExpertFigures* counted_ = nullptr;           // of the running layer; null: its pass is not counted
-    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those that stream
+    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those to copy
     std::vector<float> query_factors_;           // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;

@@ -27,7 +27,10 @@ struct PassReads {
 class WeightStream {
 public:
     virtual ~WeightStream() = default;
-    /// Announces the items that a layer's experts read next (Model::is_on_demand()): those of all experts that tokens
+    /// Returns whether an item on demand (Model::is_on_demand()) is on the device from an earlier pass. It is acquired
+    /// without need_items() then, at any time in its layer, and not released. Ask before the layer's need_items().
+    [[nodiscard]] virtual bool holds_item(std::int32_t item) const = 0;
+    /// Announces the items on demand that a layer reads next and that are not held: those of all experts that tokens
     /// of the pass chose, ascending. All of them must then be acquired and released, and none that was not announced.
     /// Call at most once for each layer, before the first acquire_item() of such an item.
     virtual void need_items(std::span<const std::int32_t> items) = 0;

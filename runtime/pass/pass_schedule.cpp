@@ -7,11 +7,12 @@ namespace slipstream {
 
 namespace {
 
-void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::size_t ring_bytes, std::vector<ScheduleItem>& items,
-            std::vector<TransferItem>& copies) {
+void add_kv(const PassReads& reads, std::int64_t layer, ChunkRange range, std::size_t ring_bytes,
+            std::vector<ScheduleItem>& items, std::vector<TransferItem>& copies) {
+    PassKv& kv = *reads.kv;
     HostKv& host = *kv.host();
     const std::size_t chunk_bytes = kv.layout(layer).chunk_bytes();
-    const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
+    const std::int64_t per_copy = chunks_per_copy(*reads.model, ring_bytes, chunk_bytes);
     while (range.first < range.end) {
         const std::int64_t end =
             std::min({range.end, range.first + per_copy, host.extents().end_of_extent(layer, range.first)});
@@ -38,9 +39,10 @@ std::int64_t n_host_chunks(const PassReads& reads, std::int64_t layer) {
 
 }  // namespace
 
-std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
+std::int64_t chunks_per_copy(const Model& model, std::size_t ring_bytes, std::size_t chunk_bytes) {
     CHECK(chunk_bytes > 0, "copies of KV chunks without bytes");
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
+    const std::size_t most = model.experts_stream() ? std::min(ring_bytes / 4, kMostBytesBesideDemand) : ring_bytes / 4;
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(most / chunk_bytes), 1, kChunksPerExtent);
 }
 
 RingSlots ring_slots(const PassReads& reads) {
@@ -66,7 +68,7 @@ std::int64_t most_scheduled_items(const PassReads& reads, std::size_t ring_bytes
     for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer) {
         const std::int64_t n_host = n_host_chunks(reads, layer);
         if (n_host <= 0) continue;
-        n += copies_of(n_host, chunks_per_copy(ring_bytes, reads.kv->layout(layer).chunk_bytes()));
+        n += copies_of(n_host, chunks_per_copy(*reads.model, ring_bytes, reads.kv->layout(layer).chunk_bytes()));
         if (reads.model->config().window(layer) > 0) ++n;  // no copy goes on from a ring's end to its begin
     }
     return n;
@@ -88,7 +90,7 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
     for_each_read(model.items(), config.n_layers(), add_weights, [&](std::int64_t layer) {
         if (kv.host() == nullptr || !config.layers[layer].has_attention()) return;
         const std::int64_t seen = first_chunk_in_window(config.window(layer), kv.nodes().n_committed());
-        add_kv(kv, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, ring_bytes, items, copies);
+        add_kv(reads, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, ring_bytes, items, copies);
     });
 }
 

@@ -24,9 +24,9 @@ struct ScheduleItem {
 };
 
 /// Returns how many KV chunks of a layer one copy carries at most, with a ring of `ring_bytes`: at least four copies
-/// fit into the ring, so that the link stays busy while one is read; but at least one chunk, and never more than an
-/// extent.
-[[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
+/// fit into the ring, so that the link stays busy while one is read, and beside experts on demand a copy has at most
+/// kMostBytesBesideDemand; but at least one chunk, and never more than an extent.
+[[nodiscard]] std::int64_t chunks_per_copy(const Model& model, std::size_t ring_bytes, std::size_t chunk_bytes);
 
 /// Returns the slots of the largest items that passes over `reads` copy; of KV, that of a chunk.
 [[nodiscard]] RingSlots ring_slots(const PassReads& reads);

@@ -47,7 +47,8 @@ std::int64_t most_needed_items(const Model& model) {
 
 }  // namespace
 
-PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes)
+PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes,
+                       std::span<const std::int32_t> expert_slots)
     : arena_(&arena) {
     CHECK(!reads.empty());
     Device& device = reads.front().model->device();
@@ -73,6 +74,29 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     demand_copies_ = device.make_stream(StreamKind::CopyIn);
     demand_ring_ = std::make_unique<TransferRing>(device, region.subspan(parts_.scheduled), *demand_copies_,
                                                   std::min<std::int64_t>(2 * n_needed, kMostInRing));
+    if (std::ranges::any_of(expert_slots, [](std::int32_t n) { return n > 0; })) make_cache(reads, expert_slots);
+}
+
+void PassStream::make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots) {
+    const Model& model = *reads.front().model;
+    CHECK(std::ranges::all_of(reads, [&](const PassReads& both) { return both.model == &model; }) &&
+              std::ssize(expert_slots) == model.config().n_layers(),
+          "slots of {} layers for several models, or one of {}", expert_slots.size(), model.config().n_layers());
+    std::vector<ItemCache::Group> groups(expert_slots.size());
+    for (std::size_t layer = 0; layer < groups.size(); ++layer) groups[layer].n_slots = expert_slots[layer];
+    for (std::int32_t i = 0; i < std::ssize(model.items()); ++i) {
+        const WeightItem& item = model.items()[i];
+        if (item.expert == kNoExpert) continue;
+        CHECK(model.streams(i), "expert {} of layer {} is resident beside slots", item.expert, item.layer);
+        ItemCache::Group& group = groups[static_cast<std::size_t>(item.layer)];
+        group.n_items = std::max(group.n_items, item.expert + 1);
+        group.item_bytes = std::max(group.item_bytes, item.bytes);
+    }
+    Device& device = model.device();
+    slots_region_ = device.allocate(ItemCache::region_bytes(groups), MemoryTag::Weights, "slots of experts");
+    cache_ = std::make_unique<ItemCache>(device, std::span(slots_region_.data(), slots_region_.size_bytes()), groups,
+                                         *demand_copies_);
+    cached_model_ = &model;
 }
 
 PassStream::~PassStream() {
@@ -137,32 +161,69 @@ void PassStream::release_next(Stream& compute) {
     ++at_;
 }
 
+bool PassStream::holds_item(std::int32_t item) const {
+    if (cache_ == nullptr) return false;
+    const WeightItem& of = cached_model_->items()[item];
+    return of.expert != kNoExpert && cache_->holds(of.layer, of.expert);
+}
+
+const std::byte* PassStream::held_item(std::int32_t item, Stream& compute) {
+    const WeightItem& of = cached_model_->items()[item];
+    return cache_->acquire(of.layer, of.expert, compute);
+}
+
 void PassStream::need_items(std::span<const std::int32_t> items) {
     CHECK(in_pass_ && demand_ring_ != nullptr && n_used_ == needed_.size(), "{} items are needed, {} of {} used",
           items.size(), n_used_, needed_.size());
-    needed_.assign(items.begin(), items.end());
-    first_needed_ = demand_ring_->next_number();
+    needed_.clear();
+    for (const std::int32_t item : items) needed_.push_back({.item = item});
     n_copied_ = n_used_ = 0;
     copy_needed();
 }
 
-// Enqueues copies of the needed items, in order, until the ring has no room for the next one.
+// Enqueues copies of the needed items, in order: into slots as long as the layer has a free one, then into the ring,
+// until it has no room for the next one.
 void PassStream::copy_needed() {
     const Model& model = *running().reads.model;
     for (; n_copied_ < needed_.size(); ++n_copied_) {
-        const std::int32_t item = needed_[n_copied_];
-        const TransferItem copy{.source = model.item_data(item), .bytes = model.items()[item].bytes};
+        NeededItem& needed = needed_[n_copied_];
+        const WeightItem& item = model.items()[needed.item];
+        const TransferItem copy{.source = model.item_data(needed.item), .bytes = item.bytes};
+        if (cache_ != nullptr && cache_->has_free_slot(item.layer)) {
+            cache_->load(item.layer, item.expert, copy);
+            continue;
+        }
         if (!demand_ring_->has_room(copy.bytes)) return;
-        with_context("experts", [&] { demand_ring_->push(copy); });
+        with_context("experts", [&] { needed.number = demand_ring_->push(copy); });
     }
+}
+
+const std::byte* PassStream::acquire_needed(Stream& compute) {
+    const NeededItem& needed = needed_[n_used_];
+    return needed.number >= 0 ? demand_ring_->acquire(needed.number, compute) : held_item(needed.item, compute);
+}
+
+// Returns the times of the copy of the next item. Slots and ring share a stream, so the copy began no earlier than the
+// one before it ended.
+CopyTimes PassStream::needed_times() {
+    const NeededItem& needed = needed_[n_used_];
+    const WeightItem& item = running().reads.model->items()[needed.item];
+    CopyTimes times =
+        needed.number >= 0 ? demand_ring_->copy_times(needed.number) : cache_->copy_times(item.layer, item.expert);
+    times.begin = std::max(times.begin, last_demand_end_);
+    last_demand_end_ = times.end = std::max(times.begin, times.end);
+    return times;
 }
 
 const std::byte* PassStream::acquire_item(std::int32_t item, Stream& compute) {
     if (running().reads.model->is_on_demand(item)) {
-        CHECK(in_pass_ && is_needed_next(item), "item {} was not needed next", item);
-        return wait_for("experts", [&] {
-            return demand_ring_->acquire(first_needed_ + static_cast<std::int64_t>(n_used_), compute);
-        });
+        const bool is_next = is_needed_next(item);
+        const auto is_unused = [&](const NeededItem& needed) { return needed.item == item; };
+        CHECK(in_pass_ &&
+                  (is_next || (holds_item(item) && std::none_of(needed_.begin() + static_cast<std::ptrdiff_t>(n_used_),
+                                                                needed_.end(), is_unused))),
+              "item {} was not needed next", item);
+        return wait_for("experts", [&] { return is_next ? acquire_needed(compute) : held_item(item, compute); });
     }
     CHECK(in_pass_ && at_ < running().items.size() && running().items[at_].weight_item == item, "item {} out of order",
           item);
@@ -173,9 +234,8 @@ void PassStream::release_item(std::int32_t item, Stream& compute) {
     const Model& model = *running().reads.model;
     if (model.is_on_demand(item)) {
         CHECK(in_pass_ && is_needed_next(item), "item {} was not needed next", item);
-        const std::int64_t number = first_needed_ + static_cast<std::int64_t>(n_used_);
-        count_weights(model, item, is_traced() ? demand_ring_->copy_times(number) : CopyTimes{}, CopyOrder::OnDemand);
-        demand_ring_->release(number, compute);
+        count_weights(model, item, is_traced() ? needed_times() : CopyTimes{}, CopyOrder::OnDemand);
+        if (const std::int64_t number = needed_[n_used_].number; number >= 0) demand_ring_->release(number, compute);
         ++n_used_;
         return copy_needed();
     }
@@ -215,6 +275,7 @@ void PassStream::end_pass(Stream& compute) {
         release_next(compute);
     }
     prefetcher_->end_pass();
+    if (cache_) cache_->keep_loaded();
     in_pass_ = false;
 }
 
@@ -223,11 +284,15 @@ void PassStream::abandon(Stream& compute) {
     needed_.clear();
     n_copied_ = n_used_ = 0;
     std::exception_ptr failure;
-    try {
-        if (demand_ring_) demand_ring_->drop_all(compute);
-    } catch (...) {
-        failure = std::current_exception();
-    }
+    const auto attempt = [&](const auto& call) {
+        try {
+            call();
+        } catch (...) {
+            if (!failure) failure = std::current_exception();
+        }
+    };
+    if (cache_) attempt([&] { cache_->drop_loaded(compute); });
+    if (demand_ring_) attempt([&] { demand_ring_->drop_all(compute); });
     invalidate(compute);
     if (failure) std::rethrow_exception(failure);
 }
@@ -253,6 +318,7 @@ void PassStream::profile_with(PassProfile* profile) {
     ring_->time_copies();
     if (demand_ring_ == nullptr) return;
     demand_ring_->time_copies();
+    if (cache_) cache_->time_copies();
     profile->trace_copies_on_demand();
 }
 

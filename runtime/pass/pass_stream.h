@@ -1,6 +1,7 @@
 // PassStream: copies the weights and KV that passes read from host memory through one transfer ring, in the order of
 // the pass's transfer schedule (pass_schedule.h). Experts are copied on demand: only those that the tokens of a pass
-// chose, as soon as a layer has chosen them, on a stream of their own, through a part of the ring of their own.
+// chose, as soon as a layer has chosen them, on a stream of their own: into a slot, if the layer has a free one, where
+// they stay for later passes (ItemCache); else through a part of the ring of their own.
 //
 // Forward acquires each item at its first use and releases it when its last use is enqueued. Items must be acquired in
 // the order of the schedule (CHECKed). Passes over different models and KV caches may take turns, but must not overlap.
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "offload/item_cache.h"
 #include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
@@ -36,10 +39,12 @@ struct StreamFigures {
 class PassStream final : public WeightStream, public KvStream, public ScheduleSource, public PreparedSchedules {
 public:
     /// Serves passes over any of `reads` (at least one; all of one device). Takes `ring_bytes` from the device's
-    /// budget. Prompts that go layer by layer keep their hidden states in `arena`. All arguments must outlive this
-    /// object. Throws OutOfBudget, also if the ring cannot hold the largest scheduled item twice beside the largest
-    /// item on demand twice.
-    PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes);
+    /// budget, and what the slots of experts take. `expert_slots`: [layers] slots of each layer; empty: there are none.
+    /// With slots, all `reads` must be of one model, of which all experts stream (CHECKed). Prompts that go layer by
+    /// layer keep their hidden states in `arena`. `reads` and `arena` must outlive this object. Throws OutOfBudget,
+    /// also if the ring cannot hold the largest scheduled item twice beside the largest item on demand twice.
+    PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes,
+               std::span<const std::int32_t> expert_slots = {});
     ~PassStream() override;
     PassStream(const PassStream&) = delete;
     PassStream& operator=(const PassStream&) = delete;
@@ -51,6 +56,7 @@ public:
     [[nodiscard]] Stream& copy_in() { return *copy_in_; }
 
     void begin_pass(const PassReads& reads, Stream& compute);
+    [[nodiscard]] bool holds_item(std::int32_t item) const override;
     void need_items(std::span<const std::int32_t> items) override;
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
@@ -68,6 +74,10 @@ public:
     /// Stops all copies and returns the memory of the ring, for a prompt that goes layer by layer. The caller must not
     /// use it after the next begin_pass().
     [[nodiscard]] std::span<std::byte> lend_ring(Stream& compute);
+    /// Returns the device address of an item that is held. Its copy was waited for by an earlier pass.
+    [[nodiscard]] const std::byte* held_item(std::int32_t item, Stream& compute);
+    /// Whether all slots of experts have one; so if there are no slots.
+    [[nodiscard]] bool slots_are_full() const { return cache_ == nullptr || cache_->is_full(); }
     /// Returns whether copies are traced: then the times for count_weights() and count_kv() must be known.
     [[nodiscard]] bool is_traced() const { return profile_ != nullptr; }
     /// Gives each copy that a pass has read to `profile`, which has a trace and must outlive its use, from now on;
@@ -100,29 +110,40 @@ private:
     void release_next(Stream& compute);
     template <typename Acquire>
     [[nodiscard]] const std::byte* wait_for(const char* what, const Acquire& acquire);
+    /// An item on demand that the running layer needs.
+    struct NeededItem {
+        std::int32_t item = 0;
+        std::int64_t number = -1;  // in demand_ring_; -1: in a slot, or not copied yet
+    };
     /// Whether `item` is the next of those that are needed.
     [[nodiscard]] bool is_needed_next(std::int32_t item) const {
-        return n_used_ < needed_.size() && needed_[n_used_] == item;
+        return n_used_ < needed_.size() && needed_[n_used_].item == item;
     }
+    void make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots);
     void copy_needed();
+    [[nodiscard]] const std::byte* acquire_needed(Stream& compute);
+    [[nodiscard]] CopyTimes needed_times();
 
     PinnedArena* arena_;
     Buffer region_;
+    Buffer slots_region_;  // of cache_
     std::unique_ptr<Stream> copy_in_;
     RingParts parts_;
     std::unique_ptr<TransferRing> ring_;  // of scheduled items
     std::unique_ptr<PassPrefetcher> prefetcher_;
     std::unique_ptr<Stream> demand_copies_;
     std::unique_ptr<TransferRing> demand_ring_;  // of items on demand; null: there are none
-    std::vector<std::int32_t> needed_;           // items on demand of the layer that the pass computes
-    std::int64_t first_needed_ = 0;              // number in demand_ring_ of needed_[0]
-    std::size_t n_copied_ = 0;                   // of needed_: those whose copies are enqueued
-    std::size_t n_used_ = 0;                     // of needed_: those that are released
-    std::array<Schedule, 2> schedules_;          // the running and the prepared schedule: number n is at n % 2
-    PassReads reads_{};                          // model and KV for which the next schedule will be made
-    std::uint64_t n_made_ = 0;                   // number of the last schedule that was made; the first is 1
-    std::uint64_t n_begun_ = 0;                  // number of the schedule that runs, or ran last
-    std::size_t at_ = 0;                         // index in the running schedule of the next item to acquire or release
+    std::unique_ptr<ItemCache> cache_;           // of experts: a group for each layer; null: there are no slots
+    const Model* cached_model_ = nullptr;        // whose experts cache_ has
+    std::vector<NeededItem> needed_;             // of the layer that the pass computes
+    std::chrono::steady_clock::time_point last_demand_end_{};  // end of the last traced copy on demand
+    std::size_t n_copied_ = 0;                                 // of needed_: those whose copies are enqueued
+    std::size_t n_used_ = 0;                                   // of needed_: those that are released
+    std::array<Schedule, 2> schedules_;  // the running and the prepared schedule: number n is at n % 2
+    PassReads reads_{};                  // model and KV for which the next schedule will be made
+    std::uint64_t n_made_ = 0;           // number of the last schedule that was made; the first is 1
+    std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
+    std::size_t at_ = 0;                 // index in the running schedule of the next item to acquire or release
     bool in_pass_ = false;
     std::vector<const std::byte*> segment_;  // [KV chunks of a layer]: addresses of those of the acquired segment
     StreamFigures figures_;

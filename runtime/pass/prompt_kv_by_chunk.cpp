@@ -90,7 +90,7 @@ void PromptKvByChunk::end_prefill_chunk() {
 void PromptKvByChunk::copy_ahead() {
     if (next_ >= n_host_) return;  // always so for recurrent layers, whose KV chunks have no bytes
     HostKv& host = *reads_.kv->host();
-    const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes());
+    const std::int64_t per_copy = chunks_per_copy(*reads_.model, ring_->region_bytes(), chunk_bytes());
     while (next_ < n_host_) {
         const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
         const std::size_t bytes = (end - next_) * chunk_bytes();

@@ -108,12 +108,14 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
                 {.source = model_->item_data(static_cast<std::int32_t>(i)), .bytes = model_->items()[i].bytes});
 }
 
-// Returns whether the item streams and is of a layer that is computed, or of the LM head.
+// Returns whether the item is copied, and is of a layer that is computed, or of the LM head.
 bool PromptStream::reads(std::size_t item) const {
-    return model_->streams(static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_;
+    return model_->streams(static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_ &&
+           !holds_item(static_cast<std::int32_t>(item));
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
+    if (index_[static_cast<std::size_t>(item)] < 0) return pass_->held_item(item, compute);
     return with_context("weights", [&] { return prefetcher_->acquire(index_[item], compute); });
 }
 

@@ -46,7 +46,10 @@ public:
     [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const {
         return kv_ ? kv_->filled_chunk(layer, chunk) : nullptr;
     }
-    /// Does nothing: the schedule has all experts that stream, since the prefill chunks of a prompt choose nearly all.
+    /// Experts in slots are read there; none gets a slot or loses it during a prompt.
+    [[nodiscard]] bool holds_item(std::int32_t item) const override { return pass_->holds_item(item); }
+    /// Does nothing: the schedule has all other experts that stream, since the prefill chunks of a prompt choose nearly
+    /// all.
     void need_items(std::span<const std::int32_t> /*items*/) override {}
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;

@@ -5,6 +5,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "offload/ring_parts.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/prompt_kv_by_chunk.h"
 
@@ -22,6 +23,8 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
         if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
         place(kMinItemBytes);
     }
+    if (request.max_item_bytes == 0 && request_.max_item_bytes > kMostBytesBesideDemand && experts_and_others_stream())
+        place(kMostBytesBesideDemand);
     request_.config = nullptr;  // only place() reads it
     request_.weights = nullptr;
     if (request.pass_tokens) return;
@@ -61,11 +64,21 @@ void ModelPlan::place(std::size_t max_item_bytes) {
 
 bool ModelPlan::is_ring_for_prompts_worth_it() const {
     if (residency_.streamed_weights_bytes == residency_.most_streamed_weights_bytes) return true;
-    ResidencyRequest small = residency_request(pass_tokens_, request_.context_tokens);
-    small.least_ring_bytes = small.least_kv_ring_bytes = 0;
-    const double lost = residency_.pass_seconds - plan_residency(small).pass_seconds;
+    ResidencyRequest request = residency_request(pass_tokens_, request_.context_tokens);
+    request.least_ring_bytes = request.least_kv_ring_bytes = 0;
+    const ResidencyPlan small = plan_residency(request);
+    const double lost = residency_.pass_seconds - small.pass_seconds;
     return lost * kPassesPerPrefillChunk * request_.link_bytes_per_second <=
-           static_cast<double>(residency_.most_streamed_weights_bytes);
+           static_cast<double>(small.most_streamed_weights_bytes - small.slot_bytes);
+}
+
+bool ModelPlan::experts_and_others_stream() const {
+    const auto streams = [&](PlanTag tag) {
+        for (std::size_t i = 0; i < pass_items_.size(); ++i)
+            if (pass_items_[i].tag == tag && residency_.resident_bytes[i] < pass_items_[i].bytes) return true;
+        return false;
+    };
+    return streams(PlanTag::OnDemand) && streams(PlanTag::Weights);
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
@@ -85,6 +98,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .memory_bytes_per_second = request_.memory_bytes_per_second,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
             .weights_stay = request_.weights_stay,
+            .has_slots = !request_.fixed_experts,
             .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
 }
 
@@ -105,13 +119,28 @@ std::size_t ModelPlan::kv_bytes() const {
     return bytes;
 }
 
+std::vector<std::int32_t> ModelPlan::expert_slots() const {
+    std::vector<std::int32_t> slots;
+    if (residency_.slots.empty()) return slots;
+    slots.resize(static_cast<std::size_t>(pass_items_.back().layer));
+    std::size_t run = 0;
+    for (std::size_t i = 0; i < pass_items_.size(); ++i)
+        if (pass_items_[i].tag == PlanTag::OnDemand && (i == 0 || pass_items_[i - 1].tag != PlanTag::OnDemand))
+            slots[static_cast<std::size_t>(pass_items_[i].layer)] = residency_.slots.at(run++);
+    return slots;
+}
+
+bool ModelPlan::is_on_host(std::size_t i) const {
+    const bool has_slots = pass_items_[i].tag == PlanTag::OnDemand && !residency_.slots.empty();
+    return has_slots || residency_.resident_bytes[i] < pass_items_[i].bytes;
+}
+
 std::size_t ModelPlan::pinned_bytes() const {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < pass_items_.size(); ++i) {
         const PassItem& pass_item = pass_items_[i];
-        const std::size_t resident = residency_.resident_bytes[i];
-        if (resident < pass_item.bytes)
-            bytes += pass_item.tag == PlanTag::Kv ? pass_item.bytes - resident : pass_item.bytes;
+        if (is_on_host(i))
+            bytes += pass_item.tag == PlanTag::Kv ? pass_item.bytes - residency_.resident_bytes[i] : pass_item.bytes;
     }
     return bytes;
 }

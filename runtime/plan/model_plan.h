@@ -29,7 +29,11 @@ struct ModelPlanRequest {
     std::size_t ring_bytes = 0;       // bytes of the ring; 0: the plan chooses
     std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
     bool weights_stay = false;        // true: all weights must be resident, and only KV may stream
-    /// Most bytes of a weight item; 0: item_limit() of the budget, or kMinItemBytes if that does not fit
+    /// false: where experts stream, device memory for them is slots, and all are in host memory; true: those on the
+    /// device stay there, and only the others are in host memory.
+    bool fixed_experts = false;
+    /// Most bytes of a weight item, experts left out; 0: item_limit() of the budget, or kMinItemBytes if that does not
+    /// fit, and at most kMostBytesBesideDemand if experts and other weights stream
     std::size_t max_item_bytes = 0;
 
     PassRates rates;
@@ -89,6 +93,10 @@ public:
     [[nodiscard]] std::size_t weights_bytes() const;
     /// Returns the bytes of the KV of all layers, at full context.
     [[nodiscard]] std::size_t kv_bytes() const;
+    /// Returns [n_layers]: the slots of experts of each layer; empty if there are none.
+    [[nodiscard]] std::vector<std::int32_t> expert_slots() const;
+    /// Returns whether pass item `i` is in host memory, to be copied from there. Of KV: a part of it.
+    [[nodiscard]] bool is_on_host(std::size_t i) const;
     /// Returns the bytes of pinned host memory for everything that streams: whole weight items, and the part of the KV
     /// that is not resident.
     [[nodiscard]] std::size_t pinned_bytes() const;
@@ -100,8 +108,10 @@ private:
     // whose weights are all read by each pass always has such a ring. Of a mixture, the ring holds all experts of a
     // layer, and takes their room from weights that each pass reads, while of the experts that stream a pass reads few.
     // So what kPassesPerPrefillChunk passes lose must not exceed what a prefill chunk gains: one copy of all that
-    // streams.
+    // streams beside a small ring, and has no slot there.
     [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
+    // Whether an expert can stand behind copies of other weights.
+    [[nodiscard]] bool experts_and_others_stream() const;
 
     ModelPlanRequest request_;
     std::vector<WeightItem> items_;

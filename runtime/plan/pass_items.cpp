@@ -6,6 +6,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/pack_weights.h"
+#include "offload/ring_parts.h"
 #include "offload/transfer_ring.h"
 #include "runtime/cache/kv_ring.h"
 
@@ -29,11 +30,14 @@ PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     }
     const std::size_t chunk = config.kv_layout(layer, request.kv_dtype).chunk_bytes();
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
+    const std::size_t extent = static_cast<std::size_t>(kChunksPerExtent) * chunk;
     PassItem pass_item{.tag = PlanTag::Kv,
                        .layer = layer,
                        .bytes = static_cast<std::size_t>(kept_chunks(config.window(layer), n_chunks)) * chunk,
                        .unit_bytes = chunk,
-                       .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk,
+                       .transfer_bytes = config.has_experts()
+                                             ? std::min(extent, std::max(chunk, kMostBytesBesideDemand / chunk * chunk))
+                                             : extent,
                        .queries_per_kv_head = config.attention(layer).queries_per_kv_head()};
     // A window that begins inside a KV chunk reads one chunk more than its length. A ring keeps more than that, so no
     // plan makes a part of a ring resident.

@@ -26,7 +26,8 @@ struct PassItem {
     std::size_t bytes = 0;          // size of the item; of KV: of the chunks that the layer keeps at full context
     /// The first n units of an item can be resident. Of weights: `bytes`; of KV: a KV chunk.
     std::size_t unit_bytes = 0;
-    /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.
+    /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent, or of a mixture of experts at most
+    /// kMostBytesBesideDemand in whole chunks.
     std::size_t transfer_bytes = 0;
     std::size_t state_bytes = 0;           // state of a recurrent layer, always resident; such a layer has no KV
     std::size_t window_bytes = 0;          // KV that a layer with a sliding window reads; 0: all

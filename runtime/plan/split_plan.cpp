@@ -149,6 +149,7 @@ void SplitPlan::sum_up() {
         sums_.ring_bytes += plan.ring_bytes;
         sums_.device_bytes += plan.device_bytes;
         sums_.resident_weights_bytes += plan.resident_weights_bytes;
+        sums_.slot_bytes += plan.slot_bytes;
         sums_.resident_kv_bytes += plan.resident_kv_bytes;
         sums_.streamed_weights_bytes += plan.streamed_weights_bytes;
         sums_.most_streamed_weights_bytes += plan.most_streamed_weights_bytes;

@@ -50,7 +50,7 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         RankParts& parts = *ranks_.emplace_back(std::make_unique<RankParts>());
         if (reads.front().streams()) {
             CHECK(arena != nullptr, "a model that streams, and no host memory");
-            parts.stream = std::make_unique<PassStream>(reads, *arena, shard.ring_bytes);
+            parts.stream = std::make_unique<PassStream>(reads, *arena, shard.ring_bytes, shard.expert_slots);
         }
         parts.forward = std::make_unique<Forward>(model, needs.forward, parts.stream.get(), collective);
         ranks.push_back({parts.forward.get(), shard.layers, shard.first_vocab, collective});
@@ -125,6 +125,11 @@ PassProfile& ModelRunner::stages(std::size_t rank) {
 
 bool ModelRunner::streams() const {
     return std::ranges::any_of(ranks_, [](const auto& rank) { return rank->stream != nullptr; });
+}
+
+bool ModelRunner::slots_are_full() const {
+    return std::ranges::all_of(
+        ranks_, [](const auto& rank) { return rank->stream == nullptr || rank->stream->slots_are_full(); });
 }
 
 bool ModelRunner::has_graphs() const {

@@ -48,8 +48,9 @@ struct RunnerShard {
     const Model* model = nullptr;        // loaded; must outlive the runner
     std::vector<std::int64_t> layers{};  // layers of the whole model that the device has, as in Rank; empty: all
     std::int64_t first_vocab = 0;
-    KvPlacement kv{};            // placement of the KV cache of each sequence
-    std::size_t ring_bytes = 0;  // size of the transfer ring; used if weights or KV stream
+    KvPlacement kv{};                          // placement of the KV cache of each sequence
+    std::size_t ring_bytes = 0;                // size of the transfer ring; used if weights or KV stream
+    std::vector<std::int32_t> expert_slots{};  // [layers of the model]: slots of experts; empty: none
 };
 
 class ModelRunner {
@@ -102,6 +103,8 @@ public:
     [[nodiscard]] PassProfile& stages(std::size_t rank = 0);
 
     [[nodiscard]] bool streams() const;
+    /// Whether all slots of experts, on all ranks, have one.
+    [[nodiscard]] bool slots_are_full() const;
     /// Whether passes may be launched as graphs.
     [[nodiscard]] bool has_graphs() const;
     /// Returns what passes have read from host memory and how long they waited for it, summed over all ranks.

@@ -8,7 +8,7 @@
 # tests of a part of the engine include the header of that part. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
 # Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
-# Within runtime: text -> model, cache -> formats, pass -> view -> loop -> ranks -> plan, session; each includes only what
+# Within runtime: text -> model, cache, experts -> formats, pass -> view -> loop -> ranks -> plan, session; each includes only what
 # precedes it. So a model knows no file format, and the code that computes it does not know the devices that share it.
 # Within draft: control -> tables -> sources -> models -> papers, tree; each includes only what precedes it and files of
 # draft/ itself, of which drafter.h, sources_drafter.h, source_set.h and replay.h are above all folders.
@@ -33,7 +33,7 @@ check() {
             rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
             rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
             room["base"] = 1; room["machine"] = 2; room["engine"] = room["terminal"] = 3; room["options"] = 4
-            floor["runtime/text"] = 1; floor["runtime/model"] = floor["runtime/cache"] = 2
+            floor["runtime/text"] = 1; floor["runtime/model"] = floor["runtime/cache"] = floor["runtime/experts"] = 2
             floor["runtime/formats"] = floor["runtime/pass"] = 3; floor["runtime/view"] = 4; floor["runtime/loop"] = 5
             floor["runtime/ranks"] = 6; floor["runtime/plan"] = floor["runtime/session"] = 7
             floor["draft/control"] = 1; floor["draft/tables"] = 2; floor["draft/sources"] = 3
@@ -175,6 +175,8 @@ expect pass runtime/text/a.cpp '"kernels/base/error.h"'
 expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
 for below in pass model cache view formats loop; do expect refused runtime/$below/a.h '"runtime/ranks/b.h"'; done
 expect refused runtime/model/a.h '"runtime/formats/b.h"'
+expect refused runtime/experts/a.h '"runtime/pass/b.h"'
+expect pass runtime/ranks/a.h '"runtime/experts/b.h"'
 expect refused runtime/pass/a.cpp '"runtime/view/b.h"'
 expect refused runtime/loop/a.cpp '"runtime/plan/b.h"'
 expect refused runtime/session/a.cpp '"runtime/plan/b.h"'

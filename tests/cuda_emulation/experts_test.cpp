@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,8 @@ enum class Devices : std::uint8_t { Card, TwoCards, CardAndCpu, Cpu };
 
 /// A model on cards with its machine.
 struct Engine {
-    Engine(const ModelFiles& files, Devices which, Streams streams, Timing timing)
+    Engine(const ModelFiles& files, Devices which, Streams streams, Timing timing,
+           std::optional<std::int32_t> slots = std::nullopt)
         : machine({.n_cards = 2, .timing = timing}) {
         if (which != Devices::Cpu) devices.push_back(emulation::small_card(machine, 0));
         if (which == Devices::TwoCards) devices.push_back(emulation::small_card(machine, 1));
@@ -83,7 +85,8 @@ struct Engine {
         if (devices.size() == 2) shards = deal_layers(files.config(), std::vector<std::int64_t>{3, 1});
         std::vector<Device*> pointers;
         for (const auto& device : devices) pointers.push_back(device.get());
-        on_cards = std::make_unique<RunnerOnCards>(files, pointers, shards, *arena, streams);
+        on_cards = std::make_unique<RunnerOnCards>(files, pointers, shards, *arena, streams, nullptr, std::nullopt,
+                                                   emulation::kContext, slots);
     }
     RankTarget& target() { return on_cards->runner->target(); }
     Forward& forward() { return on_cards->runner->forward(); }
@@ -95,8 +98,9 @@ struct Engine {
 };
 
 Generated generate(const ModelFiles& files, Devices which, Streams streams, Timing timing,
-                   const std::vector<TokenId>& future = {}, std::int64_t n_prompt = 60, std::int64_t n_tokens = 12) {
-    Engine engine(files, which, streams, timing);
+                   const std::vector<TokenId>& future = {}, std::int64_t n_prompt = 60, std::int64_t n_tokens = 12,
+                   std::optional<std::int32_t> slots = std::nullopt) {
+    Engine engine(files, which, streams, timing, slots);
     const Generated found = emulation::generate_on(engine.target(), future, n_prompt, n_tokens);
     EXPECT_EQ(engine.machine.n_pageable_copies(), 0);
     for (const float logit : found.logits) {
@@ -119,6 +123,19 @@ TEST_P(ExpertsOnCards, EveryPlacementAndGuessGivesTheBitsOfOneCard) {
         }
         EXPECT_EQ(generate(*files, Devices::TwoCards, Streams::Nothing, GetParam()), one);
         EXPECT_EQ(generate(*files, Devices::TwoCards, Streams::Both, GetParam(), one.text), one);
+    }
+}
+
+// {no slot, one, half, all}.
+TEST_P(ExpertsOnCards, EveryNumberOfSlotsGivesTheBitsOfOneCard) {
+    for (const Mixture& options : {Mixture{}, Mixture{.type = DType::MXFP4, .shared_expert = true}}) {
+        const auto files = mixture(options);
+        const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce);
+        for (const std::int32_t slots : {0, 1, 3, 6}) {
+            EXPECT_EQ(generate(*files, Devices::Card, Streams::Weights, GetParam(), {}, 60, 12, slots), one);
+            EXPECT_EQ(generate(*files, Devices::Card, Streams::Both, GetParam(), one.text, 60, 12, slots), one);
+            EXPECT_EQ(generate(*files, Devices::TwoCards, Streams::Both, GetParam(), one.text, 60, 12, slots), one);
+        }
     }
 }
 
@@ -146,7 +163,7 @@ TEST_P(ExpertsOnCards, PromptsOfManyRowsGiveTheSameBits) {
     const auto files = mixture({.shared_expert = true, .n_chosen = 3});
     const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, 560, 3);
     for (const Devices devices : {Devices::Card, Devices::TwoCards}) {
-        Engine engine(*files, devices, Streams::Both, GetParam());
+        Engine engine(*files, devices, Streams::Both, GetParam(), 4);
         if (devices == Devices::Card) {
             EXPECT_TRUE(engine.forward().runs_by_layer(engine.on_cards->runner->cache(), 0, 512, kPrefillChunkTokens));
         }
@@ -159,7 +176,7 @@ TEST_P(ExpertsOnCards, APromptGivenUpInAnyLayerLeavesNothingBehind) {
     const auto files = mixture({.shared_expert = true});
     const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, 530, 3);
     for (int cancel_at = 0; cancel_at < 7; cancel_at += 2) {
-        Engine engine(*files, Devices::Card, Streams::Both, GetParam());
+        Engine engine(*files, Devices::Card, Streams::Both, GetParam(), cancel_at / 2);
         Sampler sampler({.temperature = 0.8, .seed = 3}, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer none;

@@ -31,6 +31,7 @@ struct FaultCase {
     std::int64_t n_experts = 0;   // of each layer but the first; 0: none
     bool recurs = false;          // layers are recurrent: a text goes on from a checkpoint of the prompt
     bool has_head = false;        // an MTP head drafts, on the first GPU
+    std::optional<std::int32_t> expert_slots{};  // of each layer with experts
 };
 
 inline constexpr FaultCase kFaultCases[] = {
@@ -39,6 +40,7 @@ inline constexpr FaultCase kFaultCases[] = {
     {"one-card-graphs", Split::OneCard, Streams::Nothing},
     {"one-card-prompt", Split::OneCard, Streams::Both, 515, true},
     {"one-card-experts", Split::OneCard, Streams::Nothing, 508, false, 5},
+    {.name = "one-card-slots", .split = Split::OneCard, .streams = Streams::Weights, .n_experts = 5, .expert_slots = 3},
     {"hybrid", Split::OneCard, Streams::Both, 600, false, 0, true},
     {"hybrid-layers", Split::Layers, Streams::Nothing, 600, false, 0, true},
     {"hybrid-prompt", Split::OneCard, Streams::Both, 515, true, 0, true},
@@ -133,7 +135,7 @@ public:
         if (of.streams == Streams::Kv)
             view = ViewNeeds{{.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .growth_tokens = 32}, 16};
         on_cards_.emplace(files, devices, shards, *arena_, of.streams,
-                          is_tensor ? sums_of_passes(files, devices) : nullptr, view);
+                          is_tensor ? sums_of_passes(files, devices) : nullptr, view, kContext, of.expert_slots);
         target_ = &runner().target();
         if (view) {
             runner().use_view(true);

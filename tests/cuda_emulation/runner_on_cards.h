@@ -1,6 +1,7 @@
 // A model over emulated cards, some of it streamed, with a runner, and a text over it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,16 +27,19 @@ inline constexpr std::int64_t kContext = 768;
 
 enum class Streams : std::uint8_t { Nothing, Weights, Kv, Both };
 
-/// A model split over emulated cards, and a runner over it. A CPU among the devices computes in place.
+/// A model split over emulated cards, and a runner over it. A CPU among the devices computes in place. With slots all
+/// experts stream where weights do.
 struct RunnerOnCards {
     RunnerOnCards(const ModelFiles& files, const std::vector<Device*>& devices, const std::vector<ModelShard>& shards,
                   PinnedArena& arena, Streams streams, std::unique_ptr<RankSums> sums = nullptr,
-                  const std::optional<ViewNeeds>& view = std::nullopt, std::int64_t context_tokens = kContext) {
+                  const std::optional<ViewNeeds>& view = std::nullopt, std::int64_t context_tokens = kContext,
+                  std::optional<std::int32_t> expert_slots = std::nullopt) {
         std::vector<RunnerShard> of_runner;
         for (std::size_t i = 0; i < shards.size(); ++i) {
             const Streams here = devices[i]->kind() == DeviceKind::Cpu ? Streams::Nothing : streams;
             const Model& model = *models.emplace_back(std::make_unique<Model>(
-                files, *devices[i], load_options(files, shards[i], arena, here, context_tokens)));
+                files, *devices[i],
+                load_options(files, shards[i], arena, here, context_tokens, expert_slots.has_value())));
             reserve_workspace(*devices[i],
                               Forward::workspace_shapes(model.config(), model.kv_dtype(), forward_limits_for(kBudget)));
             RunnerShard& shard = of_runner.emplace_back(RunnerShard{.model = &model,
@@ -43,6 +47,10 @@ struct RunnerOnCards {
                                                                     .first_vocab = shards[i].first_vocab,
                                                                     .kv = {.resident_chunks = {}, .arena = &arena},
                                                                     .ring_bytes = std::size_t{1} << 20});
+            for (const LayerConfig& layer : model.config().layers)
+                if (expert_slots && (here == Streams::Weights || here == Streams::Both))
+                    shard.expert_slots.push_back(
+                        std::min(*expert_slots, static_cast<std::int32_t>(layer.feed_forward.experts.n_experts)));
             if (here == Streams::Kv || here == Streams::Both)
                 shard.kv.resident_chunks.resize(static_cast<std::size_t>(model.config().n_layers()));
         }
@@ -54,13 +62,15 @@ struct RunnerOnCards {
                                                &arena, std::move(sums));
     }
     static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, PinnedArena& arena,
-                                    Streams streams, std::int64_t context_tokens = kContext) {
+                                    Streams streams, std::int64_t context_tokens = kContext,
+                                    bool all_experts_stream = false) {
         LoadOptions options{.context_tokens = context_tokens, .shard = shard};
         if (streams == Streams::Nothing || streams == Streams::Kv) return options;
         options.placement = {.max_item_bytes = 20000, .arena = &arena};
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
-        const std::size_t n = cut_weight_items(thin, WeightRounding::None, 20000).size();
-        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 != 0);
+        const std::vector<WeightItem> items = cut_weight_items(thin, WeightRounding::None, 20000);
+        for (std::size_t i = 0; i < items.size(); ++i)
+            options.placement.streams.push_back(i % 3 != 0 || (all_experts_stream && items[i].expert != kNoExpert));
         return options;
     }
 

@@ -281,6 +281,49 @@ TEST(ResidencyPlan, ItemsOnDemandStreamBeforeWeightsAndKv) {
     }
 }
 
+// The room of items on demand is slots: as many in each layer, and then some layers have one more.
+TEST(ResidencyPlan, ItemsOnDemandGetSlots) {
+    ResidencyRequest request = mixture(8, kMiB / 32);
+    request.ring_bytes = 4 * kMiB;
+    for (const std::int32_t free : {0, 1, 20, 55}) {  // MiB for items on demand
+        request.budget_bytes = static_cast<std::size_t>(4 + 16 + 8 + free) * kMiB;
+        request.has_slots = false;
+        const ResidencyPlan fixed = plan_residency(request);
+        request.has_slots = true;
+        const ResidencyPlan plan = plan_residency(request);
+        std::vector<std::int32_t> slots(free == 0 ? 0 : 8);
+        for (std::int32_t layer = 0; layer < std::ssize(slots); ++layer)
+            slots[static_cast<std::size_t>(layer)] = free / 8 + (layer < free % 8 ? 1 : 0);
+        EXPECT_EQ(plan.slots, slots);
+        EXPECT_EQ(plan.slot_bytes, static_cast<std::size_t>(free) * kMiB);
+        EXPECT_EQ(plan.resident_weights_bytes, 16 * kMiB);
+        EXPECT_EQ(plan.device_bytes, request.budget_bytes);
+        EXPECT_EQ(plan.regime, Regime::WeightsStream);
+        // As many are expected to be copied, but any may be.
+        EXPECT_EQ(plan.streamed_weights_bytes, fixed.streamed_weights_bytes);
+        EXPECT_EQ(plan.most_streamed_weights_bytes, 64 * kMiB);
+        EXPECT_NEAR(plan.pass_seconds, fixed.pass_seconds, 0.25 * fixed.pass_seconds);
+    }
+    request.budget_bytes = (16 + 8 + 64) * kMiB;
+    const ResidencyPlan all = plan_residency(request);
+    EXPECT_EQ(all.regime, Regime::AllFits);
+    EXPECT_EQ(all.slot_bytes, 0U);
+}
+
+// Items of several sizes: a slot holds the largest of its run, and a layer has no more slots than items.
+TEST(ResidencyPlan, SlotsHoldTheLargestItem) {
+    ResidencyRequest request{
+        .budget_bytes = 768 + 128 + 384 + 64, .ring_bytes = 768, .link_bytes_per_second = 1e6, .has_slots = true};
+    request.schedule = {weights(64)};
+    for (int i = 0; i < 10; ++i) request.schedule.push_back(on_demand(i == 4 ? 330 : 100, 0.5));
+    request.schedule.push_back(weights(64));
+    request.schedule.push_back(on_demand(64, 0.5));
+    const ResidencyPlan plan = plan_residency(request);
+    EXPECT_EQ(plan.slots, (std::vector<std::int32_t>{1, 1}));
+    EXPECT_EQ(plan.slot_bytes, 384U + 64U);
+    EXPECT_EQ(plan.device_bytes, request.budget_bytes);
+}
+
 // Where KV and items on demand do not fit, weights stay whole and KV gets the room that is left.
 TEST(ResidencyPlan, KvComesBeforeItemsOnDemand) {
     ResidencyRequest request = mixture(4, kMiB / 4);  // 8 MiB of weights, 32 of KV, 32 on demand
@@ -389,17 +432,23 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
         const std::size_t all = asked.fixed_bytes + total_bytes(asked);
         ASSERT_LE(least, all);
         asked.budget_bytes = least + static_cast<std::size_t>(static_cast<double>(all - least) * drawn(0, 100) / 100.0);
+        asked.has_slots = round % 2 == 0;
         const ResidencyPlan plan = plan_residency(asked);
+        const bool has_slots = plan.slot_bytes > 0;
+        EXPECT_EQ(has_slots, !plan.slots.empty());
+        EXPECT_TRUE(asked.has_slots || !has_slots);
         EXPECT_LE(plan.device_bytes, asked.budget_bytes);
-        std::size_t taken = asked.fixed_bytes + plan.ring_bytes;
+        std::size_t taken = asked.fixed_bytes + plan.ring_bytes + plan.slot_bytes;
         std::size_t streamed = 0;
+        std::size_t in_slots = 0;
         double expected = 0.0;
         bool kv_streams = false;
         for (std::size_t i = 0; i < asked.schedule.size(); ++i) {
             const PlanItem& item = asked.schedule[i];
             ASSERT_LE(plan.resident_bytes[i], item.bytes);
             EXPECT_TRUE(plan.resident_bytes[i] == item.bytes || plan.resident_bytes[i] % item.unit_bytes == 0);
-            taken += plan.resident_bytes[i];
+            const bool is_in_slot = has_slots && item.tag == PlanTag::OnDemand;
+            (is_in_slot ? in_slots : taken) += plan.resident_bytes[i];
             const std::size_t read = item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
             streamed += std::min(read, item.bytes - plan.resident_bytes[i]);
             expected += item.read_share * static_cast<double>(std::min(read, item.bytes - plan.resident_bytes[i]));
@@ -407,7 +456,8 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
         }
         if (streamed > 0) taken += asked.streaming_bytes + (kv_streams ? asked.kv_streaming_bytes : 0);
         EXPECT_EQ(plan.device_bytes, taken);
-        EXPECT_EQ(plan.most_streamed_weights_bytes + plan.streamed_kv_bytes, streamed);
+        EXPECT_LE(in_slots, plan.slot_bytes);
+        EXPECT_EQ(plan.most_streamed_weights_bytes + plan.streamed_kv_bytes, streamed + in_slots);
         EXPECT_NEAR(static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes), expected, 1.0);
         EXPECT_EQ(streamed > 0, plan.ring_bytes > 0);
         if (least > 0) {

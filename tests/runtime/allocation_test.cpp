@@ -141,7 +141,8 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
 
 // Weights and KV that stream, all of them: 600 tokens over two borders of chunks, whose rows go to the host and come
 // back; at the beginning of a text, and behind more tokens than one piece of the host's memory used to hold.
-void expect_streamed_passes_allocate_nothing(const TinyModelOptions& options) {
+// With `slots` some experts have slots.
+void expect_streamed_passes_allocate_nothing(const TinyModelOptions& options, std::int32_t slots = 0) {
     for (const auto& [budget, n_before] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {32, 0}, {1, 3600}}) {
         const auto files = make_tiny_model(options);
         PinnedArena arena({.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable});
@@ -153,7 +154,10 @@ void expect_streamed_passes_allocate_nothing(const TinyModelOptions& options) {
              .placement = {.max_item_bytes = 16384, .streams = std::vector<bool>(n_items, true), .arena = &arena}});
         KvCache cache(device, model.kv_layouts(), n_before + 2048, scratch_nodes_for(budget),
                       {.resident_chunks = {0, 1}, .arena = &arena});
-        PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{200} << 10);
+        std::vector<std::int32_t> expert_slots;
+        for (const LayerConfig& layer : model.config().layers)
+            expert_slots.push_back(layer.feed_forward.experts.empty() ? 0 : slots);
+        PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{200} << 10, expert_slots);
         Forward forward(model, forward_limits_for(budget), &pass);
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoProposer none;
@@ -184,7 +188,8 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
 }
 
 TEST(Allocation, StreamedPassesOfAMixtureAllocateNothing) {
-    expect_streamed_passes_allocate_nothing({.n_experts = 7, .n_chosen = 3});
+    for (const std::int32_t slots : {0, 3, 7})
+        expect_streamed_passes_allocate_nothing({.n_experts = 7, .n_chosen = 3}, slots);
 }
 
 // Ranks on threads of their own, sums between them, weights that stream.

@@ -36,7 +36,7 @@ constexpr std::int64_t kLayers = 4;  // the first is dense
 constexpr std::int64_t kExperts = 9;
 constexpr std::int64_t kChosen = 3;
 constexpr std::int64_t kContext = 2048;
-constexpr std::size_t kItemBytes = 8192;  // an expert in BF16 is two items
+constexpr std::size_t kItemBytes = 8192;  // an expert in BF16 is larger, and one item
 
 std::unique_ptr<ModelFiles> mixture(DType type, std::int64_t n_chosen = kChosen, bool shared_expert = false) {
     return make_tiny_model({.n_layers = kLayers,
@@ -68,12 +68,7 @@ public:
     std::vector<float> feed(std::span<const TokenId> tokens) { return feed_chain(*forward, cache, tokens); }
     /// Returns the bytes that came over the link, as the link counts them.
     [[nodiscard]] std::uint64_t link_bytes() const { return device.link_in().bytes; }
-    [[nodiscard]] std::uint64_t expert_bytes() const {
-        std::uint64_t bytes = 0;
-        for (const WeightItem& item : model.items())
-            if (item.layer == kLayers - 1 && item.expert == 0) bytes += item.bytes;
-        return bytes;
-    }
+    [[nodiscard]] std::uint64_t expert_bytes() const { return model.items()[model.expert_item(kLayers - 1, 0)].bytes; }
 
 private:
     WeightPlacement placement(const ModelFiles& files, const Which& streams) {
@@ -135,8 +130,7 @@ TEST(ExpertCopies, APassCopiesTheExpertsThatItsTokensChose) {
     }
 }
 
-// Where other weights and KV stream as well, what is counted of experts is the rest; an expert of which a part streams
-// is no hit.
+// Where other weights and KV stream as well, what is counted of experts is the rest.
 TEST(ExpertCopies, FiguresAreThoseOfExpertsAlone) {
     const auto files = mixture(DType::BF16);
     SplitEngine engine(*files, {1, 3}, Streams::Both);
@@ -159,6 +153,38 @@ TEST(ExpertCopies, FiguresAreThoseOfExpertsAlone) {
     EXPECT_EQ(copied, engine.runner->streamed().weights_bytes - 30 * scheduled);
 }
 
+// In pinned memory the experts of a layer that stream follow one another.
+TEST(ExpertCopies, TheExpertsOfALayerAreOneBuffer) {
+    const auto files = mixture(DType::BF16);
+    Engine engine(*files, [](const WeightItem& item) { return item.expert % 2 == 1 || item.layer == 2; });
+    const Model& model = engine.model;
+    for (std::int64_t layer = 1; layer < kLayers; ++layer) {
+        const std::byte* next = nullptr;
+        for (std::int32_t expert = 0; expert < kExperts; ++expert) {
+            const std::int32_t item = model.expert_item(layer, expert);
+            EXPECT_EQ(model.items()[item].expert, expert);
+            EXPECT_EQ(model.is_on_demand(item), expert % 2 == 1 || layer == 2);
+            if (!model.is_on_demand(item)) continue;
+            if (next != nullptr) {
+                EXPECT_EQ(model.item_data(item), next);
+            }
+            next = model.item_data(item) + model.items()[item].bytes;
+        }
+    }
+}
+
+// Copies of KV do not hold up a long time what a pass waits for.
+TEST(ExpertCopies, CopiesOfKvAreSmallBesideExpertsOnDemand) {
+    const auto files = mixture(DType::BF16);
+    const Engine resident(*files, [](const WeightItem&) { return false; });
+    const Engine engine(*files, is_of_an_expert);
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    EXPECT_EQ(chunks_per_copy(resident.model, 64 * kMiB, kMiB), 16);
+    EXPECT_EQ(chunks_per_copy(engine.model, 64 * kMiB, kMiB), 4);
+    EXPECT_EQ(chunks_per_copy(engine.model, 8 * kMiB, kMiB), 2);
+    EXPECT_EQ(chunks_per_copy(engine.model, 64 * kMiB, 5 * kMiB), 1);
+}
+
 TEST(ExpertCopies, WhereEachTokenChoosesAllAllAreCopied) {
     const auto files = mixture(DType::BF16, kExperts, true);
     Engine engine(*files, is_of_an_expert);
@@ -166,7 +192,7 @@ TEST(ExpertCopies, WhereEachTokenChoosesAllAllAreCopied) {
     EXPECT_EQ(engine.pass->figures().weights_bytes, (kLayers - 1) * kExperts * engine.expert_bytes());
 }
 
-// A ring that holds no layer; the dense weights stream as well, half of each expert, or KV.
+// A ring that holds no layer; the dense weights stream as well, every other expert, or KV.
 TEST(ExpertCopies, SmallRingsGiveTheBitsOfTheResidentModel) {
     const auto files = mixture(DType::BF16, kChosen, true);
     Engine resident(*files, [](const WeightItem&) { return false; });
@@ -333,6 +359,7 @@ TEST(ExpertCopies, ATraceHasATrackOfThem) {
 class HostItems final : public WeightStream {
 public:
     HostItems(const Model& model, const PassProfile& profile) : model_(&model), profile_(&profile) {}
+    [[nodiscard]] bool holds_item(std::int32_t) const override { return false; }
     void need_items(std::span<const std::int32_t> items) override {
         EXPECT_EQ(n_used, needed.size());
         needed.assign(items.begin(), items.end());
@@ -397,7 +424,7 @@ TEST(ExpertCopiesDeathTest, AnItemThatWasNotNeededIsABug) {
     Engine engine(*files, is_of_an_expert);
     Stream& compute = engine.forward->exec().stream;
     engine.pass->begin_pass({&engine.model, &engine.cache}, compute);
-    const std::vector<std::int32_t> items{engine.model.expert_items(1, 2).first, engine.model.expert_items(1, 4).first};
+    const std::vector<std::int32_t> items{engine.model.expert_item(1, 2), engine.model.expert_item(1, 4)};
     engine.pass->need_items(items);
     EXPECT_DEATH(static_cast<void>(engine.pass->acquire_item(items[1], compute)), "was not needed next");
     EXPECT_DEATH(engine.pass->need_items(items), "2 items are needed, 0 of 2 used");

@@ -56,7 +56,6 @@ std::unique_ptr<ModelFiles> gpt_oss(DType type, std::int64_t window = 300) {
                             .gpt_oss = true});
 }
 
-// An expert is two items in BF16 and one in Q8_0; some items stream.
 TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
     for (const auto& files :
          {mixture(DType::BF16, false), mixture(DType::Q8_0, true), gpt_oss(DType::MXFP4), gpt_oss(DType::BF16)}) {
@@ -103,21 +102,27 @@ TEST(ExpertPlacement, OneExpertAndAllExpertsStream) {
 
 TEST(ExpertPlacement, AnExpertIsAnItemAfterThoseOfItsLayer) {
     const auto files = mixture(DType::F32, true, 3, 1);
-    const auto items = cut_weight_items(files->weights(), WeightRounding::None, std::size_t{1} << 30);
-    std::vector<std::int64_t> layers;
-    std::vector<std::int32_t> experts;
-    for (const WeightItem& item : items) {
-        layers.push_back(item.layer);
-        experts.push_back(item.expert);
-        if (item.expert == kNoExpert) continue;
-        std::vector<TensorRole> roles;
-        for (const WeightPart& part : item.parts) roles.push_back(part.role);
-        EXPECT_THAT(roles, ElementsAre(TensorRole::Gate, TensorRole::Up, TensorRole::Down));
-        EXPECT_EQ(item.bytes, 3U * 32 * 64 * 4);
+    for (const std::size_t limit : {std::size_t{1} << 30, std::size_t{1} << 14}) {
+        std::vector<std::int64_t> layers;
+        std::vector<std::int32_t> experts;
+        for (const WeightItem& item : cut_weight_items(files->weights(), WeightRounding::None, limit)) {
+            layers.push_back(item.layer);
+            experts.push_back(item.expert);
+            if (item.expert == kNoExpert) {
+                EXPECT_LE(item.bytes, limit);
+                continue;
+            }
+            std::vector<TensorRole> roles;
+            for (const WeightPart& part : item.parts) roles.push_back(part.role);
+            EXPECT_THAT(roles, ElementsAre(TensorRole::Gate, TensorRole::Up, TensorRole::Down));
+            EXPECT_EQ(item.bytes, 3U * 32 * 64 * 4) << "whatever the limit is";
+        }
+        EXPECT_EQ(std::ranges::count_if(experts, [](std::int32_t expert) { return expert != kNoExpert; }), 9);
+        if (limit == std::size_t{1} << 14) continue;
+        // A dense layer has two items, the others three more; the last is the LM head.
+        EXPECT_THAT(layers, ElementsAre(0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4));
+        EXPECT_THAT(experts, ElementsAre(-1, -1, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1));
     }
-    // A dense layer has two items, the others three more; the last is the LM head.
-    EXPECT_THAT(layers, ElementsAre(0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4));
-    EXPECT_THAT(experts, ElementsAre(-1, -1, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1));
 }
 
 TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {

@@ -46,6 +46,15 @@ struct Shape {
     }
 };
 
+/// As Shape, but the feed-forward of each layer is 64 experts, of which a token chooses 4: 21 MiB each.
+struct MixtureShape : Shape {
+    MixtureShape() {
+        for (LayerConfig& layer : config.layers)
+            layer.feed_forward = {.experts = {.n_experts = 64, .n_chosen = 4, .d_ff = 896}};
+        weights = shape_of_weights(config);
+    }
+};
+
 TEST(ModelPlan, ARoomyDeviceHoldsEverything) {
     const Shape shape;
     const ModelPlan plan(shape.request(24 * kGiB));
@@ -121,6 +130,64 @@ TEST(ModelPlan, ATightBudgetDoesWithARingForTwoBlocks) {
     EXPECT_NEAR(plan.pass(1).seconds, link, 0.05 * link);
 }
 
+// What an expert on demand may have to wait for is cut small; the expert is one copy.
+TEST(ModelPlan, CopiesBesideExpertsOnDemandAreSmall) {
+    const MixtureShape shape;
+    const auto largest = [](const ModelPlan& plan, PlanTag tag) {
+        std::size_t bytes = 0;
+        for (const PassItem& item : plan.pass_items())
+            if (item.tag == tag) bytes = std::max(bytes, item.transfer_bytes);
+        return bytes;
+    };
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
+    const ModelPlan fits(shape.request(64 * kGiB));
+    EXPECT_EQ(fits.residency().regime, Regime::AllFits);
+    EXPECT_GT(largest(fits, PlanTag::Weights), 8 * kMiB);
+    for (const std::size_t budget : {kGiB * 3 / 2, 12 * kGiB}) {
+        const ModelPlan plan(shape.request(budget));
+        const bool dense_streams = budget < 12 * kGiB;
+        std::size_t streamed = 0;
+        for (std::size_t i = 0; i < plan.pass_items().size(); ++i)
+            if (plan.pass_items()[i].tag == PlanTag::Weights)
+                streamed += plan.pass_items()[i].bytes - plan.residency().resident_bytes[i];
+        EXPECT_EQ(streamed > 0, dense_streams);
+        EXPECT_EQ(largest(plan, PlanTag::Weights) <= 4 * kMiB, dense_streams);
+        EXPECT_LE(largest(plan, PlanTag::Kv), 4 * kMiB);
+        EXPECT_EQ(largest(plan, PlanTag::OnDemand), expert);
+    }
+}
+
+// With slots all experts are in host memory; fixed ones only where they are not on the device.
+TEST(ModelPlan, ExpertsHaveSlotsOrStay) {
+    const MixtureShape shape;
+    ModelPlanRequest request = shape.request(12 * kGiB);
+    const ModelPlan plan(request);
+    const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
+    const std::vector<std::int32_t> slots = plan.expert_slots();
+    ASSERT_EQ(slots.size(), 16U);
+    std::int64_t n_slots = 0;
+    for (const std::int32_t n : slots) {
+        EXPECT_GE(n, slots.back());
+        EXPECT_LE(n, slots.back() + 1);
+        n_slots += n;
+    }
+    EXPECT_GT(n_slots, 16 * 20);
+    EXPECT_EQ(plan.residency().slot_bytes, static_cast<std::size_t>(n_slots) * expert);
+    EXPECT_EQ(plan.pinned_bytes(), 16 * 64 * expert);
+    EXPECT_EQ(plan.residency().most_streamed_weights_bytes, 16 * 64 * expert);
+    EXPECT_GT(plan.residency().device_bytes + expert, 12 * kGiB);
+    request.fixed_experts = true;
+    const ModelPlan fixed(request);
+    EXPECT_TRUE(fixed.expert_slots().empty());
+    EXPECT_EQ(fixed.residency().slot_bytes, 0U);
+    EXPECT_EQ(fixed.pinned_bytes(), fixed.residency().most_streamed_weights_bytes);
+    EXPECT_LT(fixed.pinned_bytes(), 16 * 44 * expert);
+    EXPECT_NEAR(fixed.pass(1).seconds, plan.pass(1).seconds, 0.02 * plan.pass(1).seconds);
+    request.budget_bytes = 64 * kGiB;
+    EXPECT_TRUE(ModelPlan(request).expert_slots().empty());
+}
+
 // A larger budget has larger items, and so a larger ring.
 TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const Shape shape;
@@ -161,7 +228,7 @@ TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
     shape.config.d_model = 2048;
     set_layers(shape.config, {.n_layers = 2, .d_ff = 256, .n_q_heads = 16, .n_kv_heads = 4, .head_dim = 128});
     for (LayerConfig& layer : shape.config.layers)
-        layer.feed_forward.experts = {.n_experts = 64, .n_chosen = 4, .d_ff = 1024};
+        layer.feed_forward.experts = {.n_experts = 64, .n_chosen = 2, .d_ff = 1024};
     shape.weights = shape_of_weights(shape.config);
     ModelPlanRequest request = shape.request(kGiB * 3 / 2, 1024);
     request.pass_tokens = 1;
@@ -183,6 +250,27 @@ TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
     request.budget_bytes = request.fixed_bytes + request.kv_tail_bytes + layer + (std::size_t{16} << 20);
     request.ring_bytes = layer;
     EXPECT_TRUE(ModelPlan(request).prompts_read_weights_once());
+
+    // Where nearly all experts are on the device beside a small ring, a prompt would copy few of them anyway.
+    for (const bool fixed : {false, true}) {
+        int n_with_ring = 0;
+        request.fixed_experts = fixed;
+        for (request.budget_bytes = kGiB * 5 / 4; request.budget_bytes <= kGiB * 9 / 4;
+             request.budget_bytes += kGiB / 8) {
+            request.ring_bytes = 0;
+            const ModelPlan plan(request);
+            request.ring_bytes = std::size_t{64} << 20;
+            const ModelPlan small(request);
+            n_with_ring += plan.prompts_read_weights_once() ? 1 : 0;
+            const auto prompt =
+                static_cast<double>(small.residency().most_streamed_weights_bytes - small.residency().slot_bytes);
+            EXPECT_LE((plan.pass(1).seconds - small.pass(1).seconds) * request.link_bytes_per_second,
+                      1.1 * prompt / kPassesPerPrefillChunk)
+                << request.budget_bytes;
+        }
+        EXPECT_GT(n_with_ring, 0);
+        EXPECT_LT(n_with_ring, 9);
+    }
 }
 
 TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {

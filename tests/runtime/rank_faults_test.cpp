@@ -59,9 +59,16 @@ std::atomic<std::int64_t>& countdown(CpuFaults& faults, Kind kind) {
 /// Where a fault is planted, and strikes.
 enum class When : std::uint8_t { Opening, Prompt, Decoding };
 
-/// A mixture of experts, split by layers.
+/// A mixture of experts, split by layers; on two devices with slots for some experts, so that texts go on with another
+/// number of slots.
 struct MixtureEngine : SplitEngine {
     using SplitEngine::SplitEngine;
+    MixtureEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
+                  std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices)
+        : SplitEngine(files, parts, streams, ring_bytes, devices, WindowedKv::Whole, kContext,
+                      parts.size() == 2 && (streams == Streams::Weights || streams == Streams::Both)
+                          ? std::optional(ExpertSlots(static_cast<std::int32_t>(parts.front())))
+                          : std::nullopt) {}
 };
 
 /// How a model of four layers and three kv heads may be shared out.

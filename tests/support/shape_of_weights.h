@@ -18,7 +18,8 @@ namespace slipstream {
         LayerWeights& layer = weights.layers.emplace_back();
         for (const TensorInfo& info : kLayerTensors)
             if (info.is_matrix() && can_have(config.layers[i], info.role) &&
-                (info.role != TensorRole::AttnGate || config.attention(i).output_gate))
+                (info.role != TensorRole::AttnGate || config.attention(i).output_gate) &&
+                dim_size(info.rows, config, i) > 0 && dim_size(info.cols, config, i) > 0)
                 layer[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
         layer.experts.resize(static_cast<std::size_t>(config.experts(i).n_experts));
         for (ExpertWeights& expert : layer.experts)

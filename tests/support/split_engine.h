@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,12 @@ struct RankDevice {
 /// What a windowed layer keeps: a ring of its last KV chunks, or all (to compare with).
 enum class WindowedKv : std::uint8_t { Whole, Ring };
 
+/// Slots for experts in each layer that has any, at most for all of them; all experts stream then.
+struct ExpertSlots {
+    explicit ExpertSlots(std::int32_t n_slots) : n(n_slots) {}
+    std::int32_t n;
+};
+
 /// A model split over CPU devices, by layers unless a constructor takes another SplitKind, with its runner.
 struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
@@ -39,11 +46,19 @@ struct SplitEngine {
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                 const std::vector<CpuDeviceOptions>& options = {}, std::size_t ring_bytes = kRingBytes)
         : SplitEngine(files, SplitKind::Layers, parts, streams, options, ring_bytes) {}
+    /// Experts have slots, and stream also if other weights do not.
+    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams, ExpertSlots slots,
+                std::size_t ring_bytes = kRingBytes, const std::vector<CpuDeviceOptions>& options = {})
+        : slots_(slots) {
+        make(files, SplitKind::Layers, parts, streams, ring_bytes, own_devices(parts.size(), options));
+    }
     /// Uses `devices`, which must outlive this object.
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                 std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices,
-                WindowedKv windowed_kv = WindowedKv::Whole, std::int64_t context_tokens = kContext)
+                WindowedKv windowed_kv = WindowedKv::Whole, std::int64_t context_tokens = kContext,
+                std::optional<ExpertSlots> slots = std::nullopt)
         : SplitEngine(windowed_kv, context_tokens) {
+        slots_ = slots;
         make(files, SplitKind::Layers, parts, streams, ring_bytes, devices);
     }
     /// Makes a split of any kind for another context: `parts` are layers or kv heads of each device. Makes its own
@@ -68,9 +83,13 @@ protected:
         : context_(context_tokens), windowed_kv_(windowed_kv) {}
     SplitEngine(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
                 const std::vector<CpuDeviceOptions>& options, std::size_t ring_bytes) {
-        for (std::size_t i = 0; i < parts.size(); ++i)
+        make(files, kind, parts, streams, ring_bytes, own_devices(parts.size(), options));
+    }
+    const std::vector<std::unique_ptr<RankDevice>>& own_devices(std::size_t n,
+                                                                const std::vector<CpuDeviceOptions>& options) {
+        for (std::size_t i = 0; i < n; ++i)
             own.push_back(std::make_unique<RankDevice>(i < options.size() ? options[i] : CpuDeviceOptions{}));
-        make(files, kind, parts, streams, ring_bytes, own);
+        return own;
     }
     void make(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
               std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
@@ -86,6 +105,10 @@ protected:
                                  .first_vocab = shards[i].first_vocab,
                                  .kv = kv_placement(models.back()->config(), streams, on),
                                  .ring_bytes = ring_bytes});
+            if (!slots_) continue;
+            for (const LayerConfig& layer : models.back()->config().layers)
+                of_runner.back().expert_slots.push_back(
+                    std::min(slots_->n, static_cast<std::int32_t>(layer.feed_forward.experts.n_experts)));
         }
         RunnerNeeds needs{.text_tokens = context_,
                           .forward = forward_limits_for(kBudget),
@@ -106,11 +129,14 @@ private:
     LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on) const {
         LoadOptions options{.context_tokens = context_, .shard = shard};
         options.placement = {.max_item_bytes = kItemBytes, .arena = &on.arena};
-        if (streams == Streams::Nothing || streams == Streams::Kv) return options;
+        const bool weights_stream = streams == Streams::Weights || streams == Streams::Both;
+        if (!weights_stream && !slots_) return options;
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
-        // Every third item is resident.
-        const std::size_t n = cut_weight_items(thin, WeightRounding::None, kItemBytes).size();
-        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
+        // Every third item is resident, but no expert beside slots.
+        const std::vector<WeightItem> items = cut_weight_items(thin, WeightRounding::None, kItemBytes);
+        for (std::size_t i = 0; i < items.size(); ++i)
+            options.placement.streams.push_back(slots_ && items[i].expert != kNoExpert ? true
+                                                                                       : weights_stream && i % 3 > 0);
         return options;
     }
     // Returns a placement in which all KV is resident or, if KV streams, every other layer has one resident KV chunk;
@@ -128,6 +154,7 @@ private:
 
     PinnedArena* arena_ = nullptr;
     std::int64_t context_ = kContext;
+    std::optional<ExpertSlots> slots_{};
     WindowedKv windowed_kv_ = WindowedKv::Whole;
 };
 

@@ -349,17 +349,38 @@ TEST(Plan, AMixtureOnGpus) {
     EXPECT_EQ(streams["plan"]["pass_tokens"], 1);
     const double pinned = streams["plan"]["pinned_bytes"].get<double>();
     const double copied = streams["plan"]["streamed_weights_bytes"].get<double>();
-    EXPECT_GT(pinned, 30e9);                     // experts alone
-    EXPECT_NEAR(copied, pinned * 4 / 128, 1.0);  // 4 of 128 are chosen
+    const double slots = streams["device_memory"][0]["experts"].get<double>();
+    EXPECT_GT(pinned, 55e9);                               // all experts
+    EXPECT_GT(slots, 15e9);                                // a fifth or more of the device
+    EXPECT_NEAR(copied, (pinned - slots) * 4 / 128, 1.0);  // 4 of 128 are chosen
     EXPECT_GT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9);
     EXPECT_LT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9 + 0.02);
-    const ProgramResult text = run_program({"plan", "--profile", "2x4090-x16", "--shape", "gpt-oss-120b", "--quant",
-                                            "MXFP4", "--ctx", "8192", "--expect-tokens", "4"});
-    EXPECT_THAT(text.out, HasSubstr("of weights (expected for passes of 4 tokens; at most "));
-    EXPECT_THAT(text.out, HasSubstr(" stream (expected for a pass of 1 token), "));
+    const ProgramResult expected = run_program({"plan", "--profile", "2x4090-x16", "--shape", "gpt-oss-120b", "--quant",
+                                                "MXFP4", "--ctx", "8192", "--expect-tokens", "4"});
+    EXPECT_THAT(expected.out, HasSubstr("of weights (expected for passes of 4 tokens; at most "));
+    EXPECT_THAT(expected.out, HasSubstr(" stream (expected for a pass of 1 token), "));
+    EXPECT_THAT(expected.out,
+                testing::ContainsRegex("device 1 .* MiB resident, 1[78]\\.[0-9] GiB of slots for experts; "));
     const ProgramResult dense = run_program({"plan", "--profile", "2x4090-x16", "--shape", "llama-70b", "--quant",
                                              "Q8_0", "--ctx", "8192", "--expect-tokens", "4"});
     EXPECT_THAT(dense.out, testing::Not(HasSubstr("(expected")));
+
+    // Host memory that does not hold all experts: those on the device stay there.
+    const nlohmann::json fixed = planned({"--profile", "1x4090", "--shape", "gpt-oss-120b", "--quant", "MXFP4", "--ctx",
+                                          "8192", "--host-memory", "50G"});
+    EXPECT_EQ(fixed["device_memory"][0]["experts"], 0);
+    EXPECT_NEAR(fixed["plan"]["pinned_bytes"].get<double>(), pinned - slots, 0.01 * pinned);
+    EXPECT_NEAR(fixed["plan"]["streamed_weights_bytes"].get<double>(), copied, 0.01 * copied);
+    const auto text = [](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments{"plan",         "--no-config", "--profile", "1x4090", "--shape",
+                                           "gpt-oss-120b", "--quant",     "MXFP4",     "--ctx",  "8192"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_program(arguments).out;
+    };
+    EXPECT_THAT(text({"--host-memory", "70G"}),
+                testing::ContainsRegex("slots +for [0-9]+ to [0-9]+ of 128 experts of a layer, .* in host memory"));
+    EXPECT_THAT(text({"--host-memory", "50G"}),
+                AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50 GiB may be used")));
 }
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.

@@ -28,6 +28,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::uint64_t kFillSeed = 1;
+constexpr int kMostFillingPasses = 64;
 
 void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t context_tokens) {
     if (depth + largest > context_tokens)
@@ -65,6 +66,23 @@ void add(StreamSnapshot& sum, const StreamSnapshot& passes) {
         sum.links[i].busy_seconds += passes.links[i].busy_seconds;
     }
 }
+
+/// Random tokens, other ones for each pass: of a mixture the same ones would choose the same experts, which have their
+/// slots after the first pass.
+class PassTokens {
+public:
+    PassTokens(std::int64_t largest, std::int64_t vocab) : tokens_(seeded_tokens(std::max(largest, kDrawn), vocab)) {}
+    [[nodiscard]] std::span<const TokenId> next(std::int64_t n) {
+        if (next_ + n > std::ssize(tokens_)) next_ = 0;
+        next_ += n;
+        return std::span(tokens_).subspan(static_cast<std::size_t>(next_ - n), static_cast<std::size_t>(n));
+    }
+
+private:
+    static constexpr std::int64_t kDrawn = 1 << 16;
+    std::vector<TokenId> tokens_;
+    std::int64_t next_ = 0;
+};
 
 // A pass of draft tokens below a certain one; of more than generation drafts, `most_drafts`, one of prompt tokens.
 double timed_pass(Target& target, std::span<const TokenId> tokens, std::int64_t most_drafts) {
@@ -109,17 +127,17 @@ RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, Com
 
 // Times passes of each size once more, stage by stage. Each stage is waited for, so on a GPU, where stages otherwise
 // overlap and short passes are graphs, these passes are slower than the others.
-void time_stages(BenchResult& result, ModelRunner& runner, std::span<const TokenId> tokens, std::int64_t most_drafts,
+void time_stages(BenchResult& result, ModelRunner& runner, PassTokens& tokens, std::int64_t most_drafts,
                  const LoadedModel& model) {
     runner.profile(StageEnd::Synchronized, nullptr);
     const auto n = static_cast<double>(result.repeat);
     for (PassFigures& pass : result.passes) {
-        const std::span<const TokenId> few = tokens.first(pass.tokens);
         // A pass that is not measured: the ring still holds what passes of the previous size have copied ahead.
-        static_cast<void>(timed_pass(runner.target(), few, most_drafts));
+        static_cast<void>(timed_pass(runner.target(), tokens.next(pass.tokens), most_drafts));
         for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) runner.stages(rank).clear();
         double seconds = 0.0;
-        for (std::int64_t i = 0; i < result.repeat; ++i) seconds += timed_pass(runner.target(), few, most_drafts);
+        for (std::int64_t i = 0; i < result.repeat; ++i)
+            seconds += timed_pass(runner.target(), tokens.next(pass.tokens), most_drafts);
         pass.staged_seconds = seconds / n;
         double rest = pass.staged_seconds;
         for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) {
@@ -177,7 +195,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     const auto runner = make_runner(model, needs, console_callbacks(context));
     Target& target = runner->target();
     const std::int64_t most_drafts = needs.forward.max_drafts > 0 ? needs.forward.max_drafts : largest;
-    const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
+    PassTokens tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
     runner->fill(depth, kFillSeed, [&](std::int64_t n) {
         throw_if_interrupted();
@@ -189,17 +207,19 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                                  .seconds = {},
                                  .weight_bytes = weight_bytes(model, n).all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
+    // Slots of experts are filled first, as far as random tokens choose all experts.
+    for (int i = 0; i < kMostFillingPasses && !runner->slots_are_full(); ++i)
+        static_cast<void>(timed_pass(target, tokens.next(largest), most_drafts));
     std::vector<StreamSnapshot> streamed(result.passes.size());  // by passes of each size
     // If weights or KV stream, the ring carries items over from pass to pass: the first pass of each size starts with
     // what the previous size left, so it is not counted. If passes are recorded as CUDA graphs, the second pass of a
     // size records its graph; round 0 runs two passes, so that this is not measured.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
-            const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
             const StreamSnapshot before = stream_snapshot(model, *runner);
             if (runner->streams() || (round == 0 && runner->has_graphs()))
-                static_cast<void>(timed_pass(target, few, most_drafts));
-            const double seconds = timed_pass(target, few, most_drafts);
+                static_cast<void>(timed_pass(target, tokens.next(pass.tokens), most_drafts));
+            const double seconds = timed_pass(target, tokens.next(pass.tokens), most_drafts);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 is for warm-up
             add(streamed[&pass - result.passes.data()], stream_snapshot(model, *runner) - before);
         }

@@ -203,6 +203,7 @@ private:
 
     std::unique_ptr<SplitPlan> plan_;
     std::vector<DeviceMemory> device_memory_;
+    std::string fixed_experts_note_;         // as PlanWithin::fixed_note
     std::optional<std::string> faster_way_;  // note for the user if another way to run the model is much faster
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;

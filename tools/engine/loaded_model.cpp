@@ -104,8 +104,10 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     }
     plan_request.has_workspace = true;
     const auto plan = [&] {
-        const PlacementRequest request = placement_request(*this, plan_request);
-        plan_ = std::make_unique<SplitPlan>(split_plan_request(request));
+        PlacementRequest request = placement_request(*this, plan_request);
+        PlanWithin within = plan_within(request, {offload().host_memory, host_memory().available_bytes});
+        plan_ = std::make_unique<SplitPlan>(std::move(within.plan));
+        fixed_experts_note_ = std::move(within.fixed_note);
         device_memory_ = tools::device_memory(request, *plan_);
         return request;
     };
@@ -150,8 +152,7 @@ WeightPlacement LoadedModel::weight_placement(std::size_t device) const {
     const ModelPlan& plan = plan_->ranks()[device];
     WeightPlacement placement{.max_item_bytes = plan.max_item_bytes(), .arena = arena_.get()};
     for (std::size_t i = 0; i < plan.pass_items().size(); ++i)
-        if (plan.pass_items()[i].tag != PlanTag::Kv)
-            placement.streams.push_back(plan.residency().resident_bytes[i] < plan.pass_items()[i].bytes);
+        if (plan.pass_items()[i].tag != PlanTag::Kv) placement.streams.push_back(plan.is_on_host(i));
     return placement;
 }
 
@@ -183,11 +184,13 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
         callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
-    callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring)",
+    const std::string slots = expert_slots_text(*plan_);
+    callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring{})",
                                regime_name(plan.regime), size_text(plan.device_bytes),
                                devices().size() > 1 ? "devices" : "device",
                                streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
-                               size_text(plan.ring_bytes)));
+                               size_text(plan.ring_bytes), slots.empty() ? "" : fmt::format(", slots for {}", slots)));
+    if (!fixed_experts_note_.empty()) callbacks.note(fixed_experts_note_);
     if (faster_way_) callbacks.note(*faster_way_);
     if (plan.most_streamed_weights_bytes == 0) return;
     if (shards_matrices()) {

@@ -17,6 +17,7 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/model_plan.h"
+#include "runtime/plan/split_plan.h"
 #include "runtime/ranks/view_passes.h"
 #include "tools/base/amounts.h"
 
@@ -114,6 +115,7 @@ std::vector<std::pair<std::string_view, std::size_t>> DeviceMemory::rows() const
             {"logits", logits},
             {"draft", draft},
             {"views", views},
+            {"experts", experts},
             {"workspace", workspace},
             {"sums", sums},
             {"other", other}};
@@ -124,6 +126,26 @@ std::string streamed_weights_text(const ResidencyPlan& plan, std::int64_t pass_t
         return fmt::format("{} of weights", size_text(plan.streamed_weights_bytes));
     return fmt::format("{} of weights (expected for passes of {}; at most {})", size_text(plan.streamed_weights_bytes),
                        counted(pass_tokens, "token"), size_text(plan.most_streamed_weights_bytes));
+}
+
+std::string expert_slots_text(const SplitPlan& plan) {
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    std::int32_t most = 0;
+    std::int32_t n_experts = 0;
+    for (const ModelPlan& rank : plan.ranks()) {
+        const std::vector<std::int32_t> slots = rank.expert_slots();
+        for (std::size_t i = 0; i < rank.pass_items().size() && !slots.empty(); ++i) {
+            const PassItem& item = rank.pass_items()[i];
+            if (item.tag != PlanTag::OnDemand) continue;
+            const std::int32_t n = slots[static_cast<std::size_t>(item.layer)];
+            least = std::min(least, n);
+            most = std::max(most, n);
+            n_experts = std::max(n_experts, rank.items()[static_cast<std::size_t>(item.weight_item)].expert + 1);
+        }
+    }
+    if (most == 0) return {};
+    return least == most ? fmt::format("{} of {} experts of a layer", most, n_experts)
+                         : fmt::format("{} to {} of {} experts of a layer", least, most, n_experts);
 }
 
 std::size_t DeviceMemory::used() const {
@@ -150,6 +172,7 @@ DeviceMemory device_memory(const MemoryRequest& request, const ModelPlan& plan, 
     DeviceMemory memory = parts.fixed;
     memory.weights += residency.resident_weights_bytes;
     memory.kv += residency.resident_kv_bytes + (residency.streamed_kv_bytes > 0 ? parts.kv_tail_bytes : 0);
+    memory.experts = residency.slot_bytes;
     memory.ring = residency.ring_bytes;
     if (residency.ring_bytes > 0) memory.activations += parts.streaming_bytes;
     CHECK(memory.used() == residency.device_bytes, "{} bytes by purpose, {} in all", memory.used(),

@@ -17,6 +17,7 @@
 
 namespace slipstream {
 class ModelPlan;
+class SplitPlan;
 struct ModelPlanRequest;
 struct ResidencyPlan;
 }  // namespace slipstream
@@ -61,9 +62,13 @@ struct TakenMemory {
 /// tokens; at most 17 GiB)". `pass_tokens`: of the plan.
 [[nodiscard]] std::string streamed_weights_text(const ResidencyPlan& plan, std::int64_t pass_tokens);
 
+/// Returns for how many experts a plan has slots, over all devices: "42 to 43 of 128 experts of a layer"; empty if
+/// there are no slots.
+[[nodiscard]] std::string expert_slots_text(const SplitPlan& plan);
+
 /// Memory of one device by purpose, in bytes.
 struct DeviceMemory {
-    std::size_t weights = 0;      // bytes of resident items, and of tensors that always stay: norms, biases
+    std::size_t weights = 0;      // bytes of resident items, and of tensors that always stay: norms, biases; no slots
     std::size_t kv = 0;           // bytes of resident KV, and of the device tails of KV that streams
     std::size_t kv_scratch = 0;   // bytes of KV rows of tokens that are not committed
     std::size_t ring = 0;         // bytes of the transfer ring of what streams
@@ -71,6 +76,7 @@ struct DeviceMemory {
     std::size_t logits = 0;
     std::size_t draft = 0;              // bytes of the draft model: weights, KV, activations
     std::size_t views = 0;              // bytes of KV views, and of the passes over them
+    std::size_t experts = 0;            // bytes of slots of experts
     std::size_t workspace = 0;          // bytes of the workspace of ops
     std::size_t sums = 0;               // bytes of sums between devices that share matrices
     std::size_t other = 0;              // bytes that the caller allocates after loading

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 #include "kernels/workspace.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/hidden_tail.h"
-#include "runtime/plan/split_plan.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -65,6 +67,7 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
         ModelPlanRequest asked = memory_request(rank_memory(request, rank, config, weights));
         asked.budget_bytes = std::min(device.budget_bytes, kRoomyBytes);
         asked.ring_bytes = request.ring_bytes;
+        asked.fixed_experts = request.fixed_experts;
         asked.rates = device.rates;
         asked.link_bytes_per_second = device.link_bytes_per_second;
         asked.memory_bytes_per_second = device.memory_bytes_per_second;
@@ -124,6 +127,22 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
     needs.head_pass_bytes = request.needs.head_pass_bytes;
     needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     return needs;
+}
+
+PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
+    SplitPlan plan(split_plan_request(request));
+    const HostNeeds needs = host_needs(request, plan);
+    const bool is_locked_enough = limits.pinned_bytes == 0 || needs.needed_locked_bytes() <= limits.pinned_bytes;
+    const bool is_enough = limits.all_bytes == 0 || needs.total_bytes() <= limits.all_bytes;
+    if (plan.sums().slot_bytes == 0 || (is_locked_enough && is_enough)) return {std::move(plan), {}};
+    std::string note = fmt::format(
+        "experts on the device stay there; to change them, all experts would be in host memory, {}",
+        is_locked_enough
+            ? fmt::format("{} in all, and there are {}", size_text(needs.total_bytes()), size_text(limits.all_bytes))
+            : fmt::format("{} pinned, of which {} may be used (--host-memory)", size_text(needs.needed_locked_bytes()),
+                          size_text(limits.pinned_bytes)));
+    request.fixed_experts = true;
+    return {SplitPlan(split_plan_request(request)), std::move(note)};
 }
 
 TakenMemory taken_memory(const Budget& budget) {

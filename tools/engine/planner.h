@@ -7,18 +7,15 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/device.h"
 #include "runtime/model/model_shard.h"
 #include "runtime/plan/pass_cost.h"
+#include "runtime/plan/split_plan.h"
 #include "tools/engine/kept_rates.h"
 #include "tools/engine/memory_plan.h"
-
-namespace slipstream {
-class SplitPlan;
-struct SplitPlanRequest;
-}  // namespace slipstream
 
 namespace slipstream::tools {
 
@@ -49,6 +46,7 @@ struct PlacementRequest {
     std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
     std::size_t ring_bytes = 0;                   // bytes of the ring of each device; 0: the plan chooses
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
+    bool fixed_experts = false;                   // as ModelPlanRequest::fixed_experts
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -79,6 +77,20 @@ struct HostNeeds {
 
 /// Returns the host memory that `plan` takes, which was made for `request`; kept_bytes is 0.
 [[nodiscard]] HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan);
+
+/// Host memory that a plan may take; 0: not known.
+struct HostLimits {
+    std::size_t pinned_bytes = 0;
+    std::size_t all_bytes = 0;
+};
+/// A plan, and the line that says why experts have no slots in it; empty if there is no reason.
+struct PlanWithin {
+    SplitPlan plan;
+    std::string fixed_note;
+};
+/// Returns the plan for `request`. Slots need all experts in host memory: if that is more than `limits` allow, sets
+/// request.fixed_experts and plans that the experts on the device stay there.
+[[nodiscard]] PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits);
 
 /// A request for a plan over the devices of a placed model.
 struct EnginePlanRequest {

@@ -103,7 +103,7 @@ std::optional<PlannedWay> shared_layers(const WaysRequest& request) {
         const std::vector<std::int64_t> parts = choose_parts(split_plan_request(plain), plain.devices.size());
         placement.shards = deal_parts(SplitKind::Layers, *placement.config, *placement.weights, parts);
         placement.pass_tokens = request.plan->pass_tokens();
-        SplitPlan plan(split_plan_request(placement));
+        SplitPlan plan = plan_within(placement, {.all_bytes = request.host_bytes}).plan;
         if (!host_holds(request, host_needs(placement, plan))) return std::nullopt;
         return PlannedWay{{.kind = WayKind::Shared, .options = shared_options(request), .layers = parts},
                           std::move(plan)};

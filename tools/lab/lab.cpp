@@ -10,8 +10,8 @@ ProgramSpec lab_program() {
             "worth, each measured by itself.",
         .first_steps = {},
         .audience = Audience::Researchers,
-        .commands = {replay_command(), views_command(), drafts_command(), tokenizers_command(), ops_command(),
-                     card_command(), random_model_command()}};
+        .commands = {replay_command(), views_command(), drafts_command(), routes_command(), tokenizers_command(),
+                     ops_command(), card_command(), random_model_command()}};
 }
 
 }  // namespace slipstream::tools

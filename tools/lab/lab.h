@@ -10,6 +10,7 @@ namespace slipstream::tools {
 [[nodiscard]] CommandSpec ops_command();
 [[nodiscard]] CommandSpec random_model_command();
 [[nodiscard]] CommandSpec replay_command();
+[[nodiscard]] CommandSpec routes_command();
 [[nodiscard]] CommandSpec tokenizers_command();
 [[nodiscard]] CommandSpec views_command();
 

@@ -11,8 +11,8 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kLabCommands{"replay", "views", "drafts",      "tokenizers",
-                                                       "ops",    "card",  "random-model"};
+constexpr std::array<std::string_view, 8> kLabCommands{"replay",     "views", "drafts", "routes",
+                                                       "tokenizers", "ops",   "card",   "random-model"};
 
 // Options that `bench` had for views.
 constexpr std::array<std::string_view, 6> kViewOptions{"--views",      "--view-budgets",   "--view-recent",

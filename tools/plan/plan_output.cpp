@@ -103,6 +103,9 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
     out.add("regime", regime_name(plan.regime));
     out.add("resident", fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes, report.weights_bytes()),
                                     of(plan.resident_kv_bytes, report.kv_bytes())));
+    if (const std::string slots = expert_slots_text(report.plan); !slots.empty())
+        out.add("slots", fmt::format("for {}, {}; all experts are in host memory", slots, size_text(plan.slot_bytes)));
+    if (!report.fixed_experts_note.empty()) out.add("slots", fmt::format("none: {}", report.fixed_experts_note));
     const ModelConfig& config = request.model.config;
     if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
@@ -175,9 +178,11 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
         const ResidencyPlan& plan = report.plan.ranks()[i].residency();
         const DeviceWork& work = report.devices[i];
+        std::string resident =
+            fmt::format("{} resident", size_text(plan.resident_weights_bytes + plan.resident_kv_bytes));
+        if (plan.slot_bytes > 0) resident += fmt::format(", {} of slots for experts", size_text(plan.slot_bytes));
         out.add(fmt::format("device {}", i + 1),
-                fmt::format("{}, {} resident; {}; computing takes {}", counted(work.parts, part_name(request.split)),
-                            size_text(plan.resident_weights_bytes + plan.resident_kv_bytes),
+                fmt::format("{}, {}; {}; computing takes {}", counted(work.parts, part_name(request.split)), resident,
                             work.link_seconds > 0.0
                                 ? fmt::format("{} stream{}, {} over {}",
                                               size_text(static_cast<std::size_t>(work.streamed_bytes)),

@@ -95,6 +95,7 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
 struct PlacedPlan {
     PlacementRequest placement;
     SplitPlan plan;
+    std::string fixed_note;  // as PlanWithin::fixed_note
     [[nodiscard]] HostNeeds host_needs(const PlanRequest& request) const {
         HostNeeds needs = tools::host_needs(placement, plan);
         needs.kept_bytes = request.kept_bytes;
@@ -104,8 +105,9 @@ struct PlacedPlan {
 
 PlacedPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                    std::optional<std::int64_t> pass_tokens) {
-    const PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
-    return {placement, SplitPlan(split_plan_request(placement))};
+    PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
+    PlanWithin within = plan_within(placement, {request.hardware.host_budget_bytes, request.hardware.host_bytes});
+    return {std::move(placement), std::move(within.plan), std::move(within.fixed_note)};
 }
 
 template <typename Bytes>
@@ -355,7 +357,8 @@ PlanReport report_of(const PlanRequest& request) {
     PlanReport report{
         .context_tokens = context_tokens,
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
-        .plan = std::move(planned.plan)};
+        .plan = std::move(planned.plan),
+        .fixed_experts_note = std::move(planned.fixed_note)};
     report.memory = device_memory(planned.placement, report.plan);
     report.host = host;
     check_host(request, report.host, context_tokens);

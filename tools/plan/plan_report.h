@@ -44,6 +44,7 @@ struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // the model's own context was reduced because memory is short
     SplitPlan plan;
+    std::string fixed_experts_note{};    // as PlanWithin::fixed_note
     std::vector<DeviceMemory> memory{};  // [devices]
     std::vector<DeviceWork> devices{};   // [devices]; empty if there is only one device
     SimulatedPass one;                   // a pass of 1 token with the context full

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <sstream>
 #include <string>
@@ -276,10 +277,8 @@ TEST(RandomModelProgram, ASessionGoesOnOnAnUnevenSplitOfItsHeads) {
     EXPECT_EQ(rest.out, whole);
 }
 
-// Of experts that do not fit, those that were chosen are copied; the text is that of the resident model.
-TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
-    const TemporaryFolder folder;
-    const std::string path = (folder.path() / "model.gguf").string();
+// Three layers of 24 experts of 410 KiB, of which a token chooses 4.
+void write_random_mixture(const std::string& path) {
     RandomModelOptions options{.config = *find_shape("gpt-oss-20b", 3), .quantisation = Quantisation::MXFP4};
     options.config.vocab = 512;
     options.config.d_model = 256;
@@ -288,6 +287,74 @@ TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
         layer.feed_forward.experts.d_ff = 1024;
     }
     write_random_model(path, options);
+}
+
+// Budgets with few slots for experts to nearly all: the same text, memory as it was announced, and fewer bytes. A
+// session goes on with another number of slots, or with none where host memory does not hold all experts.
+TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    write_random_mixture(path);
+    const auto generated = [&](const std::vector<std::string>& more, std::string& text) {
+        std::vector<std::string> arguments{
+            "generate", "-m",   path,     "--devices", "cpu",           "-t",  "1",        "--no-template",
+            "-p",       "x",    "-n",     "60",        "--ctx",         "512", "--tables", "off",
+            "--draft",  "none", "--seed", "3",         "--temperature", "1"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_with_statistics(arguments, text);
+    };
+    std::string resident;
+    const auto all = generated({}, resident)["peak"]["device_bytes"][0].get<std::int64_t>();
+    const auto budget = [&](std::int64_t less) { return std::to_string(all - (less << 20)); };
+    double slots_before = 0.0;
+    double copied_before = std::numeric_limits<double>::infinity();
+    for (const std::int64_t less : {24, 17, 10, 3}) {
+        SCOPED_TRACE(less);
+        std::string text;
+        const nlohmann::json stats = generated({"--device-memory", budget(less), "--ring", "2M"}, text);
+        EXPECT_EQ(text, resident);
+        const nlohmann::json& row = stats["plan"]["device_memory"][0];
+        std::int64_t sum = 0;
+        for (const auto& [name, bytes] : row.items())
+            if (name != "device" && name != "free") sum += bytes.get<std::int64_t>();
+        EXPECT_EQ(sum, stats["peak"]["device_bytes"][0]);
+        const double slots = row["experts"].get<double>();
+        const double copied = stats["streamed"]["weights_bytes"].get<double>();
+        EXPECT_GT(slots, slots_before);
+        EXPECT_LT(copied, copied_before);
+        slots_before = slots;
+        copied_before = copied;
+        std::int64_t needed = 0, hits = 0;
+        for (const nlohmann::json& layer : stats["experts"]["layers"]) {
+            needed += layer["needed"].get<std::int64_t>();
+            hits += layer["hits"].get<std::int64_t>();
+        }
+        EXPECT_EQ(needed, 59 * 3 * 4);
+        EXPECT_GT(hits, 0);
+        EXPECT_LT(hits, needed);
+    }
+    EXPECT_GT(slots_before, 20.0 * (1 << 20)) << "most experts have slots in the end";
+    const std::string session = (folder.path() / "session").string();
+    std::string text;
+    static_cast<void>(
+        generated({"--session", session, "-n", "20", "--device-memory", budget(17), "--ring", "2M"}, text));
+    static_cast<void>(run_with_statistics({"generate", "--session", session, "-n", "40", "-t", "1", "--devices", "cpu",
+                                           "--device-memory", budget(3), "--ring", "2M", "--tables", "off"},
+                                          text));
+    const ProgramResult fixed =
+        run_program({"generate", "--session", session, "-n", "60", "-t", "1", "--devices", "cpu", "--device-memory",
+                     budget(10), "--ring", "2M", "--host-memory", "24M", "--tables", "off", "--no-config"});
+    EXPECT_EQ(fixed.code, 0) << fixed.err;
+    EXPECT_EQ(fixed.out, resident);
+    EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "
+                                     "memory, "));
+}
+
+// Of experts that do not fit, those that were chosen are copied; the text is that of the resident model.
+TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    write_random_mixture(path);
     const auto generated = [&](const std::vector<std::string>& more, std::string& text) {
         std::vector<std::string> arguments{
             "generate", "-m",       path,  "--no-template", "-p", "The wolf",      "-n", "40", "--ctx", "512", "-t",

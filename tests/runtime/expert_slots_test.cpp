@@ -1,0 +1,225 @@
+// Slots of experts: texts, logits and KV are those of the resident model, whatever is in the slots, and what fails or
+// is given up. What no slot holds is copied.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_faults.h"
+#include "runtime/loop/generation_loop.h"
+#include "tests/support/expected_text.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kLayers = 4;  // the first of mixture() is dense
+constexpr std::int32_t kExperts = 9;
+constexpr std::int64_t kChosen = 3;
+constexpr std::int32_t kSlotNumbers[] = {0, 1, 4, kExperts};
+constexpr std::size_t kRing = std::size_t{1} << 19;
+
+std::unique_ptr<ModelFiles> mixture(DType type) {
+    return make_tiny_model({.n_layers = kLayers,
+                            .window = 300,
+                            .weight_type = type,
+                            .head_norms = true,
+                            .n_experts = kExperts,
+                            .n_chosen = kChosen,
+                            .shared_expert = true});
+}
+
+std::unique_ptr<ModelFiles> gpt_oss() {
+    return make_tiny_model({.n_layers = kLayers,
+                            .window = 300,
+                            .weight_type = DType::MXFP4,
+                            .biases = true,
+                            .output_bias = true,
+                            .n_experts = kExperts,
+                            .n_chosen = 4,
+                            .gpt_oss = true});
+}
+
+std::size_t expert_bytes(const SplitEngine& engine) {
+    const Model& model = *engine.models.back();
+    return model.items()[model.expert_item(model.config().n_layers() - 1, 0)].bytes;
+}
+
+ExpertFigures sum_of(const SplitEngine& engine) {
+    ExpertFigures sum;
+    for (const ExpertFigures& layer : engine.runner->expert_figures()) sum += layer;
+    return sum;
+}
+
+// {no slot, one, half, all} x {experts alone stream, weights and KV as well} x splits x guesses that a self-check
+// computes again x threads.
+TEST(ExpertSlots, EverySplitAndNumberGivesTheTextLogitsAndKvOfOneDevice) {
+    for (const auto& files : {mixture(DType::BF16), gpt_oss()}) {
+        for (const std::int64_t n_prompt : {3, 600}) {
+            const std::int64_t n_tokens = n_prompt == 3 ? 80 : 20;
+            SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+            const Generated one = plainly(*whole.target, prompt_of(n_prompt), n_tokens);
+            const std::vector<std::byte> kv = kv_of(*whole.target);
+            int n_threads = 1;
+            for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}}) {
+                for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+                    for (const std::int32_t slots : kSlotNumbers) {
+                        SCOPED_TRACE(testing::Message() << testing::PrintToString(split) << ", " << slots << " slots");
+                        n_threads = 3 - n_threads;
+                        SplitEngine engine(*files, split, streams, ExpertSlots(slots), kRing,
+                                           std::vector<CpuDeviceOptions>(2, {.n_threads = n_threads}));
+                        expect_text(engine, one, n_prompt, n_tokens);
+                        EXPECT_EQ(kv_of(*engine.target), kv);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// An expert is copied once and stays, or it has found no free slot and is copied in each pass.
+TEST(ExpertSlots, APassCopiesWhatNoSlotHolds) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(3), 60);
+    std::uint64_t fewer = 0;  // bytes that the number of slots before has copied
+    for (const std::int32_t slots : kSlotNumbers) {
+        SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots));
+        EXPECT_EQ(engine.runner->slots_are_full(), slots == 0);
+        EXPECT_EQ(plainly(*engine.target, prompt_of(3), 60), one);
+        const std::size_t bytes = expert_bytes(engine);
+        const ExpertFigures sum = sum_of(engine);
+        EXPECT_EQ(sum.needed, sum_of(whole).needed);
+        EXPECT_EQ(sum.copied_bytes, (sum.needed - sum.hits) * bytes);
+        EXPECT_EQ(sum.copied_bytes, engine.runner->streamed().weights_bytes);
+        EXPECT_EQ(sum.copied_bytes, engine.own.front()->device.link_in().bytes);
+        EXPECT_EQ(engine.runner->slots_are_full(), slots < kExperts || sum.copied_bytes == 27 * bytes);
+        if (slots == 0) {
+            EXPECT_EQ(sum.hits, 0U);
+        } else {
+            EXPECT_LT(sum.copied_bytes, fewer);
+        }
+        if (slots == kExperts) {
+            EXPECT_LE(sum.copied_bytes, (kLayers - 1) * kExperts * bytes) << "each once";
+            engine.target->truncate(0);
+            EXPECT_EQ(plainly(*engine.target, prompt_of(3), 60), one);
+            EXPECT_EQ(sum_of(engine).copied_bytes, sum.copied_bytes) << "all are held";
+        }
+        fewer = sum.copied_bytes;
+    }
+}
+
+// A prompt that goes layer by layer reads from slots what they hold, and copies the rest once.
+TEST(ExpertSlots, APromptByLayersCopiesWhatNoSlotHolds) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(1100), 3);
+    for (const std::int32_t slots : kSlotNumbers) {
+        SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots), kRing);
+        static_cast<void>(plainly(*engine.target, prompt_of(3), 60));
+        const std::uint64_t held = slots < kExperts ? (kLayers - 1) * static_cast<std::uint64_t>(slots)
+                                                    : engine.runner->streamed().weights_bytes / expert_bytes(engine);
+        engine.target->truncate(0);
+        ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
+        const std::uint64_t before = engine.runner->streamed().weights_bytes;
+        const Generated found = plainly(*engine.target, prompt_of(1100), 1);
+        EXPECT_EQ(found.text, std::vector<TokenId>(one.text.begin(), one.text.begin() + 1101));
+        EXPECT_EQ(engine.runner->streamed().weights_bytes - before,
+                  ((kLayers - 1) * kExperts - held) * expert_bytes(engine));
+        engine.target->truncate(0);
+        EXPECT_EQ(plainly(*engine.target, prompt_of(1100), 3), one);
+    }
+}
+
+// Any copy on demand fails or stalls: the error is told, and the same target makes the same text.
+TEST(ExpertSlots, AFailedCopyEndsThePassAndNothingElse) {
+    const auto files = mixture(DType::Q8_0);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(5), 12);
+    std::mt19937 random(3);
+    int n_told = 0;
+    for (int round = 0; round < 60; ++round) {
+        CpuFaults faults;
+        faults.stall_after = std::chrono::milliseconds(20);
+        const auto slots = static_cast<std::int32_t>(1 + random() % kExperts);
+        SCOPED_TRACE(testing::Message() << "round " << round << ", " << slots << " slots");
+        SplitEngine engine(*files, {kLayers}, round % 3 == 0 ? Streams::Both : Streams::Nothing, ExpertSlots(slots),
+                           kRing, {{.n_threads = 1, .faults = &faults}});
+        for (int again = 0; again < 3; ++again) {
+            (random() % 4 == 0 ? faults.copies_until_stall : faults.copies_until_failure) = 1 + random() % 60;
+            try {
+                EXPECT_EQ(plainly(*engine.target, prompt_of(5), 12), one);
+            } catch (const IoError&) {
+                ++n_told;
+            }
+            faults.copies_until_failure = faults.copies_until_stall = 0;
+            engine.target->forget();
+            engine.target->truncate(random() % 2 == 0 ? 0 : std::min<std::int64_t>(engine.target->n_committed(), 4));
+            EXPECT_EQ(plainly(*engine.target, prompt_of(5), 12), one);
+            engine.target->truncate(0);
+        }
+    }
+    EXPECT_GT(n_told, 40);
+}
+
+// Passes are given up in a prompt and behind it, while experts come over a slow link: a stop ends their copies.
+TEST(ExpertSlots, APassGivenUpLeavesNothingBehind) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(20), 6);
+    std::mt19937 random(4);
+    int n_given_up = 0;
+    for (const std::int32_t slots : kSlotNumbers) {
+        for (int round = 0; round < 6; ++round) {
+            SCOPED_TRACE(testing::Message() << slots << " slots, round " << round);
+            std::atomic<bool> cancel = false;
+            CpuFaults faults;
+            faults.stop = &cancel;
+            SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots), kRing,
+                               {{.n_threads = 1, .link_bytes_per_second = 4e6, .faults = &faults}});
+            Sampler sampler(kTinySampling, kTinyVocab);
+            ExactVerifier verifier(sampler);
+            NoProposer none;
+            Sequence sequence(*engine.target);
+            GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
+            loop.begin(prompt_of(20));
+            for (std::int64_t left = 6; left > 0;) {
+                cancel = false;
+                // An expert takes 3 ms over this link, so most passes are hit between their copies.
+                std::thread stop([&, delay = 1 + random() % 40] {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+                    cancel = true;
+                });
+                const std::size_t n = loop.step(left, &cancel).size();
+                stop.join();
+                left -= static_cast<std::int64_t>(n);
+                n_given_up += n == 0 ? 1 : 0;
+                if (n > 0) continue;
+                cancel = false;
+                left -= std::ssize(loop.step(left, &cancel));
+            }
+            EXPECT_EQ(loop.text(), one.text);
+        }
+    }
+    EXPECT_GT(n_given_up, 0);
+}
+
+TEST(ExpertSlotsDeathTest, SlotsAreForModelsWhoseExpertsStream) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork alone has no thread that copies
+    const auto files = mixture(DType::Q8_0);
+    SplitEngine engine(*files, {kLayers}, Streams::Weights);  // every third item is resident
+    const PassReads reads{engine.models.front().get(), &engine.runner->cache()};
+    const std::vector<std::int32_t> slots(kLayers, 2);
+    EXPECT_DEATH(PassStream({reads}, engine.arena(), kRing, slots), "is resident beside slots");
+    EXPECT_DEATH(PassStream({reads}, engine.arena(), kRing, std::span(slots).first(2)), "slots of 2 layers");
+}
+
+}  // namespace
+}  // namespace slipstream
