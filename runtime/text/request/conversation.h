@@ -12,9 +12,8 @@
 // - The `arguments` of calls are parsed, since templates write them as JSON; a template that fails on an object gets
 //   JSON text. Those that are no JSON object, or would exceed the bounds of request_json.h for all calls together, stay
 //   text; a template that fails on a text gets it as the member "arguments" of an object.
-// - For templates of Mistral, ids of calls have nine characters: others are replaced by a hash. Templates that leave
-// out
-//   the calls of earlier answers (SmolLM3, Phi-4-mini) get them in the content, as the model wrote them.
+// - For templates of Mistral, ids of calls have nine characters: others are replaced by a hash. Templates that do not
+//   write the calls of earlier answers (SmolLM3, Phi-4-mini) get them in the content, as the model wrote them.
 // - For templates of the harmony format, the content of a message with calls is appended to its thought, if it has one,
 //   and a message with several calls becomes one for each call, with its result after it.
 // - The text of an assistant's message at the end is continued, unless it has calls or is the only message: templates
