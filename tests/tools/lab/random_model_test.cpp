@@ -353,7 +353,7 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
                                           text));
     const ProgramResult fixed =
         run_program({"generate", "--session", session, "-n", "60", "-t", "1", "--devices", "cpu", "--device-memory",
-                     budget(10), "--ring", "2M", "--host-memory", "24M", "--tables", "off", "--no-config"});
+                     budget(10), "--ring", "2M", "--host-memory", "48M", "--tables", "off", "--no-config"});
     EXPECT_EQ(fixed.code, 0) << fixed.err;
     EXPECT_EQ(fixed.out, resident);
     EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "
