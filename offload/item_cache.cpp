@@ -33,7 +33,7 @@ std::size_t ItemCache::region_bytes(std::span<const Group> groups) {
 }
 
 ItemCache::ItemCache(Device& device, std::span<std::byte> region, std::span<const Group> groups, Stream& copies)
-    : region_(region), copies_(&copies) {
+    : region_(region), copies_(&copies), unread_(device.make_event()) {
     CHECK(region.size() == region_bytes(groups) && reinterpret_cast<std::uintptr_t>(region.data()) % 64 == 0,
           "slots of {} bytes in a region of {}", region_bytes(groups), region.size());
     std::size_t n_slots = 0;
@@ -64,14 +64,30 @@ std::int32_t ItemCache::slot_number(std::int64_t group, std::int32_t item) const
     return groups_.at(static_cast<std::size_t>(group)).slot_of.at(static_cast<std::size_t>(item));
 }
 
-bool ItemCache::has_free_slot(std::int64_t group) const {
+std::int32_t ItemCache::n_free(std::int64_t group) const {
     const Slots& slots = groups_.at(static_cast<std::size_t>(group));
-    return slots.n_held < static_cast<std::int32_t>(slots.slots.size());
+    return static_cast<std::int32_t>(slots.slots.size()) - slots.n_held;
 }
 
 bool ItemCache::is_full() const {
     return std::ranges::all_of(
         groups_, [](const Slots& slots) { return slots.n_held == static_cast<std::int32_t>(slots.slots.size()); });
+}
+
+void ItemCache::free_slot(std::int64_t group, std::int32_t item) {
+    Slots& slots = groups_[static_cast<std::size_t>(group)];
+    std::int32_t& number = slots.slot_of[static_cast<std::size_t>(item)];
+    slots.slots[static_cast<std::size_t>(number)].item = -1;
+    number = -1;
+    --slots.n_held;
+}
+
+void ItemCache::evict(std::int64_t group, std::int32_t item, Stream& compute) {
+    const auto is_it = [&](const Loaded& loaded) { return loaded.group == group && loaded.item == item; };
+    CHECK(holds(group, item) && std::ranges::none_of(loaded_, is_it), "item {} of group {} has no slot to lose", item,
+          group);
+    copies_->wait(*unread_, compute.record(*unread_));
+    free_slot(group, item);
 }
 
 void ItemCache::load(std::int64_t group, std::int32_t item, const TransferItem& copy) {
@@ -104,7 +120,7 @@ const std::byte* ItemCache::acquire(std::int64_t group, std::int32_t item, Strea
 void ItemCache::drop_loaded(Stream& compute) {
     if (loaded_.empty()) return;
     std::exception_ptr failure;
-    // A slot that is free is written again without a wait, so nothing may use it any more.
+    // A slot that is freed here is written again without a wait, so nothing may use it any more.
     for (Stream* stream : {&compute, copies_}) {
         try {
             stream->synchronize();
@@ -112,13 +128,7 @@ void ItemCache::drop_loaded(Stream& compute) {
             if (!failure) failure = std::current_exception();
         }
     }
-    for (const Loaded& loaded : loaded_) {
-        Slots& slots = groups_[static_cast<std::size_t>(loaded.group)];
-        std::int32_t& number = slots.slot_of[static_cast<std::size_t>(loaded.item)];
-        slots.slots[static_cast<std::size_t>(number)].item = -1;
-        number = -1;
-        --slots.n_held;
-    }
+    for (const Loaded& loaded : loaded_) free_slot(loaded.group, loaded.item);
     loaded_.clear();
     if (failure) std::rethrow_exception(failure);
 }

@@ -1,5 +1,5 @@
 // Keeps items of host memory in slots of device memory, from one pass to the next. Items belong to groups; each group
-// has slots of its own, of equal size. A free slot takes an item and keeps it.
+// has slots of its own, of equal size. A free slot takes an item and keeps it until the item is evicted.
 //
 // Slot j of all groups lie together, before slot j + 1 of any: the last slots of all groups are the end of the region.
 #pragma once
@@ -36,9 +36,14 @@ public:
 
     /// Whether the item has a slot; its copy may still be on the way.
     [[nodiscard]] bool holds(std::int64_t group, std::int32_t item) const { return slot_number(group, item) >= 0; }
-    [[nodiscard]] bool has_free_slot(std::int64_t group) const;
+    [[nodiscard]] std::int32_t n_free(std::int64_t group) const;
+    [[nodiscard]] bool has_free_slot(std::int64_t group) const { return n_free(group) > 0; }
     /// Whether no group has a free slot.
     [[nodiscard]] bool is_full() const;
+    /// Frees the slot of an item that was loaded before the last keep_loaded() or drop_loaded() (both CHECKed). Copies
+    /// that are enqueued later wait for the work enqueued on `compute` so far, which may read the slot; later work must
+    /// not.
+    void evict(std::int64_t group, std::int32_t item, Stream& compute);
     /// Enqueues the copy of an item without a slot into a free slot of its group (both CHECKed).
     void load(std::int64_t group, std::int32_t item, const TransferItem& copy);
     /// Returns the device address of an item that has a slot (CHECKed), for work enqueued on `compute` from now on.
@@ -77,10 +82,12 @@ private:
         std::int64_t group = 0;
         std::int32_t item = 0;
     };
+    void free_slot(std::int64_t group, std::int32_t item);
     [[nodiscard]] std::int32_t slot_number(std::int64_t group, std::int32_t item) const;
 
     std::span<std::byte> region_;
     Stream* copies_;
+    std::unique_ptr<Event> unread_;  // recorded on compute streams: slots that were freed before are read no more
     std::vector<Slots> groups_;
     std::vector<Loaded> loaded_;  // since keep_loaded() or drop_loaded()
     bool is_timed_ = false;

@@ -12,18 +12,20 @@ struct ExpertFigures {
     std::uint64_t hits = 0;          // of those: on the device as a whole
     std::uint64_t copied_bytes = 0;  // of items that were copied for them; for the tokens after the prefill chunks
                                      // of a prompt by layers they came with those chunks
+    std::uint64_t evicted = 0;       // experts that have lost their slots to others
     double wait_seconds = 0.0;       // waits for them of the thread that enqueues the pass
 
     ExpertFigures& operator+=(const ExpertFigures& other) {
         needed += other.needed;
         hits += other.hits;
         copied_bytes += other.copied_bytes;
+        evicted += other.evicted;
         wait_seconds += other.wait_seconds;
         return *this;
     }
     friend ExpertFigures operator-(const ExpertFigures& later, const ExpertFigures& earlier) {
         return {later.needed - earlier.needed, later.hits - earlier.hits, later.copied_bytes - earlier.copied_bytes,
-                later.wait_seconds - earlier.wait_seconds};
+                later.evicted - earlier.evicted, later.wait_seconds - earlier.wait_seconds};
     }
 };
 

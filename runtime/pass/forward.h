@@ -119,6 +119,11 @@ public:
     /// Notes in `choices`, in the layers of model(), what the tokens of passes choose from now on; null: no longer. It
     /// must outlive its use, and have room for the nodes of the caches of the passes.
     void note_choices_in(ExpertChoices* choices) { pass_.note_choices_in(choices); }
+    /// Counts what the tokens at `path` chose, as `choices` has noted it: they are committed now. Slots go to experts
+    /// of high counts. Does nothing if nothing streams.
+    void count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
+        if (streams_ != nullptr) streams_->count_choices(choices, path);
+    }
     /// Returns the traffic of logits on the link since construction; all zero if the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
 

@@ -135,7 +135,10 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
         ++counted_->needed;
         counted_->hits += is_there ? 1 : 0;
     }
-    if (!needed_items_.empty()) weights_->need_items(needed_items_);
+    if (needed_items_.empty()) return;
+    const PassChoices choices{choices_, choices_ != nullptr ? rows.nodes : std::span<const NodeId>{}};
+    const std::int64_t n_evicted = weights_->need_items(needed_items_, choices, *stream_);
+    if (counted_ != nullptr) counted_->evicted += static_cast<std::uint64_t>(n_evicted);
 }
 
 void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {

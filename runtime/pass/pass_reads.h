@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
+#include "runtime/pass/expert_choices.h"
 
 namespace slipstream {
 
@@ -23,6 +24,13 @@ struct PassReads {
     friend bool operator==(const PassReads&, const PassReads&) = default;
 };
 
+/// What the tokens of a pass chose in the running layer: `choices` has noted it at `nodes`, all of the pass. Null: it
+/// is not to be counted.
+struct PassChoices {
+    const ExpertChoices* choices = nullptr;
+    std::span<const NodeId> nodes{};
+};
+
 /// Copies items of weights to the device.
 class WeightStream {
 public:
@@ -32,8 +40,11 @@ public:
     [[nodiscard]] virtual bool holds_item(std::int32_t item) const = 0;
     /// Announces the items on demand that a layer reads next and that are not held: those of all experts that tokens
     /// of the pass chose, ascending. All of them must then be acquired and released, and none that was not announced.
-    /// Call at most once for each layer, before the first acquire_item() of such an item.
-    virtual void need_items(std::span<const std::int32_t> items) = 0;
+    /// Call at most once for each layer, before the first acquire_item() of such an item, when all work of earlier
+    /// passes is enqueued on `compute`. Items of experts that tokens choose more often may take the places of held ones
+    /// of the layer that the pass does not need; returns how many have lost theirs.
+    virtual std::int64_t need_items(std::span<const std::int32_t> items, const PassChoices& choices,
+                                    Stream& compute) = 0;
     /// Returns the device address of an item, for work enqueued on `compute` from now on; valid until release_item().
     /// Items must be acquired in reading order; an item may be acquired again until it is released. Throws IoError if
     /// its copy failed.

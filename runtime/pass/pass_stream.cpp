@@ -97,6 +97,15 @@ void PassStream::make_cache(const std::vector<PassReads>& reads, std::span<const
     cache_ = std::make_unique<ItemCache>(device, std::span(slots_region_.data(), slots_region_.size_bytes()), groups,
                                          *demand_copies_);
     cached_model_ = &model;
+    std::int32_t most = 0;
+    for (const ItemCache::Group& group : groups) {
+        counts_.emplace_back(group.n_items);
+        most = std::max(most, group.n_items);
+    }
+    scores_ = ExpertCounts(most);
+    held_.reserve(static_cast<std::size_t>(most));
+    needed_experts_.reserve(static_cast<std::size_t>(most));
+    takes_.reserve(static_cast<std::size_t>(most));
 }
 
 PassStream::~PassStream() {
@@ -172,24 +181,73 @@ const std::byte* PassStream::held_item(std::int32_t item, Stream& compute) {
     return cache_->acquire(of.layer, of.expert, compute);
 }
 
-void PassStream::need_items(std::span<const std::int32_t> items) {
+std::int64_t PassStream::need_items(std::span<const std::int32_t> items, const PassChoices& choices, Stream& compute) {
     CHECK(in_pass_ && demand_ring_ != nullptr && n_used_ == needed_.size(), "{} items are needed, {} of {} used",
           items.size(), n_used_, needed_.size());
     needed_.clear();
     for (const std::int32_t item : items) needed_.push_back({.item = item});
     n_copied_ = n_used_ = 0;
+    const std::int64_t n_evicted = cache_ != nullptr && !items.empty() ? give_slots(choices, compute) : 0;
     copy_needed();
+    return n_evicted;
 }
 
-// Enqueues copies of the needed items, in order: into slots as long as the layer has a free one, then into the ring,
-// until it has no room for the next one.
+// Decides which of the needed items get a slot, and frees those of the experts that lose theirs. Returns their number.
+// Each certain token of the pass may replace one expert. It counts as if it was committed already: else an expert could
+// not get a slot when it is chosen for the first time.
+std::int64_t PassStream::give_slots(const PassChoices& choices, Stream& compute) {
+    const std::vector<WeightItem>& items = cached_model_->items();
+    const std::int64_t layer = items[needed_.front().item].layer;
+    const KvNodes& tree = running().reads.kv->nodes();
+    scores_ = counts_[static_cast<std::size_t>(layer)];
+    const std::size_t n_experts = scores_.counts().size();
+    held_.assign(n_experts, 0);
+    for (std::size_t expert = 0; expert < n_experts; ++expert)
+        held_[expert] = cache_->holds(layer, static_cast<std::int32_t>(expert)) ? 1 : 0;
+    needed_experts_.clear();
+    for (const NeededItem& needed : needed_)
+        needed_experts_.push_back(static_cast<std::uint16_t>(items[needed.item].expert));
+    std::int64_t n_certain = 0;
+    for (const NodeId node : choices.nodes) {
+        const std::span<const std::uint16_t> chosen = choices.choices->of(layer, node);
+        for (const std::uint16_t expert : chosen)
+            if (std::ranges::find(needed_experts_, expert) == needed_experts_.end()) needed_experts_.push_back(expert);
+        if (!tree.is_certain(node)) continue;
+        scores_.add(chosen);
+        ++n_certain;
+    }
+    choose_slots({.counts = scores_.counts(),
+                  .held = held_,
+                  .needed = needed_experts_,
+                  .n_free = cache_->n_free(layer),
+                  .most_replaced = n_certain},
+                 takes_);
+    std::int64_t n_evicted = 0;
+    for (const SlotTake& take : takes_) {
+        const auto is_it = [&](const NeededItem& needed) { return items[needed.item].expert == take.expert; };
+        std::ranges::find_if(needed_, is_it)->gets_slot = true;
+        if (take.victim == kNoVictim) continue;
+        cache_->evict(layer, take.victim, compute);
+        ++n_evicted;
+    }
+    return n_evicted;
+}
+
+void PassStream::count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
+    for (std::size_t layer = 0; layer < counts_.size(); ++layer)
+        for (const NodeId node : path)
+            if (!counts_[layer].counts().empty())
+                counts_[layer].add(choices.of(static_cast<std::int64_t>(layer), node));
+}
+
+// Enqueues copies of the needed items, in order, until the ring has no room for the next one that gets no slot.
 void PassStream::copy_needed() {
     const Model& model = *running().reads.model;
     for (; n_copied_ < needed_.size(); ++n_copied_) {
         NeededItem& needed = needed_[n_copied_];
         const WeightItem& item = model.items()[needed.item];
         const TransferItem copy{.source = model.item_data(needed.item), .bytes = item.bytes};
-        if (cache_ != nullptr && cache_->has_free_slot(item.layer)) {
+        if (needed.gets_slot) {
             cache_->load(item.layer, item.expert, copy);
             continue;
         }

@@ -1,7 +1,8 @@
 // PassStream: copies the weights and KV that passes read from host memory through one transfer ring, in the order of
 // the pass's transfer schedule (pass_schedule.h). Experts are copied on demand: only those that the tokens of a pass
-// chose, as soon as a layer has chosen them, on a stream of their own: into a slot, if the layer has a free one, where
-// they stay for later passes (ItemCache); else through a part of the ring of their own.
+// chose, as soon as a layer has chosen them, on a stream of their own: into a slot, where they stay for later passes
+// (ItemCache), if the layer has a free one or one of an expert that the text chooses less often (choose_slots()); else
+// through a part of the ring of their own.
 //
 // Forward acquires each item at its first use and releases it when its last use is enqueued. Items must be acquired in
 // the order of the schedule (CHECKed). Passes over different models and KV caches may take turns, but must not overlap.
@@ -23,6 +24,7 @@
 #include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
+#include "runtime/experts/slot_choice.h"
 #include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_reads.h"
 #include "runtime/pass/pass_schedule.h"
@@ -57,7 +59,7 @@ public:
 
     void begin_pass(const PassReads& reads, Stream& compute);
     [[nodiscard]] bool holds_item(std::int32_t item) const override;
-    void need_items(std::span<const std::int32_t> items) override;
+    std::int64_t need_items(std::span<const std::int32_t> items, const PassChoices& choices, Stream& compute) override;
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     [[nodiscard]] ChunkRange streamed(std::int64_t layer) const override;
@@ -76,6 +78,8 @@ public:
     [[nodiscard]] std::span<std::byte> lend_ring(Stream& compute);
     /// Returns the device address of an item that is held. Its copy was waited for by an earlier pass.
     [[nodiscard]] const std::byte* held_item(std::int32_t item, Stream& compute);
+    /// Counts what the tokens at `path` chose, which are committed now: slots go to experts of high counts.
+    void count_choices(const ExpertChoices& choices, std::span<const NodeId> path);
     /// Whether all slots of experts have one; so if there are no slots.
     [[nodiscard]] bool slots_are_full() const { return cache_ == nullptr || cache_->is_full(); }
     /// Returns whether copies are traced: then the times for count_weights() and count_kv() must be known.
@@ -114,12 +118,14 @@ private:
     struct NeededItem {
         std::int32_t item = 0;
         std::int64_t number = -1;  // in demand_ring_; -1: in a slot, or not copied yet
+        bool gets_slot = false;
     };
     /// Whether `item` is the next of those that are needed.
     [[nodiscard]] bool is_needed_next(std::int32_t item) const {
         return n_used_ < needed_.size() && needed_[n_used_].item == item;
     }
     void make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots);
+    std::int64_t give_slots(const PassChoices& choices, Stream& compute);
     void copy_needed();
     [[nodiscard]] const std::byte* acquire_needed(Stream& compute);
     [[nodiscard]] CopyTimes needed_times();
@@ -135,7 +141,14 @@ private:
     std::unique_ptr<TransferRing> demand_ring_;  // of items on demand; null: there are none
     std::unique_ptr<ItemCache> cache_;           // of experts: a group for each layer; null: there are no slots
     const Model* cached_model_ = nullptr;        // whose experts cache_ has
-    std::vector<NeededItem> needed_;             // of the layer that the pass computes
+    std::vector<ExpertCounts> counts_;           // [layers], of committed tokens; empty without cache_
+    // Of the layer that needs items, in give_slots(): counts with the certain tokens of the pass, [experts] whether it
+    // is in a slot, the experts that the pass needs, and who gets a slot.
+    ExpertCounts scores_{0};
+    std::vector<std::uint8_t> held_;
+    std::vector<std::uint16_t> needed_experts_;
+    std::vector<SlotTake> takes_;
+    std::vector<NeededItem> needed_;                           // of the layer that the pass computes
     std::chrono::steady_clock::time_point last_demand_end_{};  // end of the last traced copy on demand
     std::size_t n_copied_ = 0;                                 // of needed_: those whose copies are enqueued
     std::size_t n_used_ = 0;                                   // of needed_: those that are released

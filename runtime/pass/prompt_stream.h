@@ -50,7 +50,10 @@ public:
     [[nodiscard]] bool holds_item(std::int32_t item) const override { return pass_->holds_item(item); }
     /// Does nothing: the schedule has all other experts that stream, since the prefill chunks of a prompt choose nearly
     /// all.
-    void need_items(std::span<const std::int32_t> /*items*/) override {}
+    std::int64_t need_items(std::span<const std::int32_t> /*items*/, const PassChoices& /*choices*/,
+                            Stream& /*compute*/) override {
+        return 0;
+    }
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();

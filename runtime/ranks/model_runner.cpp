@@ -69,6 +69,14 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
                                              needs.hidden_rows, needs.scratch_nodes);
             parts.target.keep_hidden_in(parts.hidden.get());
         }
+        if (std::ranges::any_of(shards, [](const RunnerShard& shard) { return !shard.expert_slots.empty(); })) {
+            std::vector<ExpertChoices*> choices;
+            for (const RunnerShard& shard : shards) {
+                parts.choices.push_back(std::make_unique<ExpertChoices>(shard.model->config(), needs.scratch_nodes));
+                choices.push_back(parts.choices.back().get());
+            }
+            parts.target.note_choices_in(std::move(choices));
+        }
         if (!needs.view) continue;
         std::vector<KvView*> views;
         for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -134,7 +134,8 @@ private:
         SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena);
         std::vector<std::unique_ptr<RankView>> views;  // [ranks], or empty
         std::unique_ptr<ViewPasses> view_passes;
-        std::unique_ptr<HiddenTail> hidden;  // null: none is kept
+        std::unique_ptr<HiddenTail> hidden;                   // null: none is kept
+        std::vector<std::unique_ptr<ExpertChoices>> choices;  // [ranks]; none without slots of experts
         RankTarget target;
         std::optional<RankTarget> check_target;
         Sequence sequence;

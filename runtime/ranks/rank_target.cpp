@@ -82,6 +82,8 @@ void RankTarget::commit(std::span<const NodeId> path) {
         throw;
     }
     if (tail_ != nullptr) tail_->commit(before, path);
+    for (std::size_t rank = 0; rank < choices_.size(); ++rank)
+        ranks_[rank].forward->count_choices(*choices_[rank], path);
 }
 
 void RankTarget::forget() {
@@ -183,7 +185,9 @@ void RankTarget::begin(const TargetPass& pass) {
     CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
           extended_from_);
     n_logits_ = 0;
-    failed_ = true;  // until finish()
+    failed_ = true;                                             // until finish()
+    for (std::size_t rank = 0; rank < choices_.size(); ++rank)  // targets of several sequences share a forward
+        ranks_[rank].forward->note_choices_in(choices_[rank]);
     const RankPass on_ranks{.pass = &pass, .hooks = begin_views(pass), .logits = logits_.parts()};
     bool complete = false;
     if (pass.prompt.empty()) {
@@ -225,6 +229,14 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
 void RankTarget::keep_hidden_in(HiddenTail* tail) {
     CHECK(!in_pass_, "hidden states are wanted in a pass");
     tail_ = tail;
+}
+
+void RankTarget::note_choices_in(std::vector<ExpertChoices*> choices) {
+    CHECK(!in_pass_ && (choices.empty() || choices.size() == ranks_.size()), "choices of {} of {} ranks",
+          choices.size(), ranks_.size());
+    choices_ = std::move(choices);
+    if (choices_.empty())
+        for (const Rank& rank : ranks_) rank.forward->note_choices_in(nullptr);
 }
 
 // Returns the hooks of a pass, [ranks]; empty if views do not follow it. A pass without logits is a prefill chunk: more

@@ -46,6 +46,10 @@ public:
     /// Makes `tail` follow each pass and each commit from now on; null: none does. It must outlive this object. Must
     /// not be called during a pass (CHECKed).
     void keep_hidden_in(HiddenTail* tail);
+    /// Notes in `choices` [ranks] what the tokens of each pass choose from now on, and counts those that are committed,
+    /// for the slots of experts; empty: neither. They must outlive this object, and have room for the nodes of the
+    /// caches. Must not be called during a pass (CHECKed).
+    void note_choices_in(std::vector<ExpertChoices*> choices);
     /// Returns the device with the last layer, from which hidden states come.
     [[nodiscard]] Device& hidden_device() const { return exec(owners_.back().front().rank).device; }
 
@@ -99,10 +103,11 @@ private:
     std::vector<KvLayout> kv_;                     // [layers of the whole model]: layout of all kv heads of a layer
     std::unique_ptr<RankPasses> passes_;
     RankLogits logits_;
-    std::vector<ViewBuilder*> views_;  // [ranks], or none
-    std::vector<PassHooks*> hooks_;    // [ranks], hooks of the running pass
-    HiddenTail* tail_ = nullptr;       // null: no hidden states are kept
-    std::span<const NodeId> nodes_;    // of the running pass, for tail_
+    std::vector<ViewBuilder*> views_;      // [ranks], or none
+    std::vector<PassHooks*> hooks_;        // [ranks], hooks of the running pass
+    HiddenTail* tail_ = nullptr;           // null: no hidden states are kept
+    std::span<const NodeId> nodes_;        // of the running pass, for tail_
+    std::vector<ExpertChoices*> choices_;  // [ranks]; empty: choices are not noted
     std::vector<std::byte> rows_;  // [layers][K|V] of any one rank, for read_rows(); empty if ranks have whole layers
     std::int64_t n_logits_ = 0;    // logits rows of the running pass; 0: none were requested, or it was cancelled
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: no prompt is announced

@@ -74,9 +74,11 @@ Items random_items(std::mt19937& rng) {
 }
 
 // Passes as a runtime makes them: of each group some items are needed, in any order those that are held, then the
-// others, as far as there are slots. Some passes are given up, some refused by the device at any call.
+// others, as far as there are slots; some of them take those of items that the pass does not need. Some passes are
+// given up, some refused by the device at any call.
 TEST(ItemCache, EachItemIsInItsSlotUnderEverySchedule) {
     std::int64_t n_refused = 0;
+    std::int64_t n_evicted = 0;
     for (const Schedule schedule : kSchedules) {
         for (unsigned seed = 0; seed < 60; ++seed) {
             SCOPED_TRACE(testing::Message() << "schedule " << static_cast<int>(schedule) << " seed " << seed);
@@ -104,9 +106,14 @@ TEST(ItemCache, EachItemIsInItsSlotUnderEverySchedule) {
                 bool ends = true;
                 try {
                     for (std::size_t group = 0; group < items.groups.size(); ++group) {
+                        const auto number = static_cast<std::int64_t>(group);
                         std::vector<std::int32_t> missed;
+                        std::vector<std::int32_t> idle;  // held, and not needed
                         for (std::int32_t item = 0; item < items.groups[group].n_items; ++item) {
-                            if (rng() % 3 > 0) continue;
+                            if (rng() % 3 > 0) {
+                                if (held.contains({group, item})) idle.push_back(item);
+                                continue;
+                            }
                             ASSERT_EQ(cache.holds(static_cast<std::int64_t>(group), item),
                                       held.contains({group, item}));
                             if (held.contains({group, item}))
@@ -114,9 +121,17 @@ TEST(ItemCache, EachItemIsInItsSlotUnderEverySchedule) {
                             else
                                 missed.push_back(item);
                         }
+                        while (!idle.empty() && rng() % 2 == 0 && cache.n_free(number) < std::ssize(missed)) {
+                            cache.evict(number, idle.back(), *compute);
+                            device.let_run();
+                            held.erase({group, idle.back()});
+                            loaded.erase({group, idle.back()});
+                            idle.pop_back();
+                            ++n_evicted;
+                        }
                         std::vector<std::int32_t> got;
                         for (const std::int32_t item : missed) {
-                            if (!cache.has_free_slot(static_cast<std::int64_t>(group))) break;
+                            if (!cache.has_free_slot(number)) break;
                             cache.load(static_cast<std::int64_t>(group), item, items.copy(group, item));
                             device.let_run();
                             loaded.insert({group, item});
@@ -154,6 +169,7 @@ TEST(ItemCache, EachItemIsInItsSlotUnderEverySchedule) {
         }
     }
     EXPECT_GT(n_refused, 100);
+    EXPECT_GT(n_evicted, 1000);
 }
 
 // Neither the host nor a stream waits for an item that was seen to arrive; passes that load nothing drop nothing.
@@ -255,6 +271,9 @@ TEST(ItemCacheDeathTest, MisuseIsABug) {
     cache.load(0, 1, items.copy(0, 1));
     EXPECT_DEATH(cache.load(0, 1, items.copy(0, 1)), "item 1 of group 0 has a slot, or there is none");
     EXPECT_DEATH(cache.load(0, 2, items.copy(0, 2)), "item 2 of group 0 has a slot, or there is none");
+    EXPECT_DEATH(cache.evict(0, 1, *compute), "item 1 of group 0 has no slot to lose") << "loaded by the running pass";
+    cache.keep_loaded();
+    EXPECT_DEATH(cache.evict(0, 0, *compute), "item 0 of group 0 has no slot to lose");
     EXPECT_DEATH(ItemCache(device, items.region().first(64), items.groups, *copies), "in a region of 64");
 }
 

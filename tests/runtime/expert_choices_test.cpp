@@ -60,11 +60,13 @@ std::vector<std::vector<Ids>> routes(const ModelFiles& files, const std::vector<
     SplitEngine engine(files, parts, streams);
     const std::vector<ModelShard> shards = deal_parts(SplitKind::Layers, files.config(), files.weights(), parts);
     std::vector<std::unique_ptr<ExpertChoices>> choices;
+    std::vector<ExpertChoices*> pointers;
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
         choices.push_back(
             std::make_unique<ExpertChoices>(engine.models[rank]->config(), engine.target->shape().max_nodes));
-        engine.runner->forward(rank).note_choices_in(choices[rank].get());
+        pointers.push_back(choices.back().get());
     }
+    engine.target->note_choices_in(pointers);
     std::vector<std::vector<Ids>> all(kLayers);
     for (std::int64_t begin = 0; begin < std::ssize(tokens); begin += pass_tokens) {
         const auto part = tokens.subspan(begin, std::min(pass_tokens, std::ssize(tokens) - begin));

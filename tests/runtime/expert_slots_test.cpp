@@ -11,7 +11,9 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_faults.h"
+#include "runtime/experts/slot_choice.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/pass/expert_choices.h"
 #include "tests/support/expected_text.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
@@ -84,7 +86,81 @@ TEST(ExpertSlots, EverySplitAndNumberGivesTheTextLogitsAndKvOfOneDevice) {
     }
 }
 
-// An expert is copied once and stays, or it has found no free slot and is copied in each pass.
+/// What the slots of a layer hold, by the policy alone.
+struct ReplayedSlots {
+    explicit ReplayedSlots(std::int32_t n_slots) : n_free(n_slots) {}
+
+    // A pass needs `needed`; `certain` is what its only certain token chose. Returns what the layer counts of it.
+    ExpertFigures pass(const std::vector<std::uint16_t>& needed, std::span<const std::uint16_t> certain,
+                       std::size_t expert_bytes) {
+        ExpertFigures figures{.needed = needed.size()};
+        for (const std::uint16_t expert : needed) figures.hits += held[expert];
+        figures.copied_bytes = (figures.needed - figures.hits) * expert_bytes;
+        counts.add(certain);
+        std::vector<SlotTake> takes;
+        if (figures.hits < figures.needed)
+            choose_slots({.counts = counts.counts(), .held = held, .needed = needed, .n_free = n_free}, takes);
+        for (const SlotTake& take : takes) {
+            held[static_cast<std::size_t>(take.expert)] = 1;
+            if (take.victim == kNoVictim) {
+                --n_free;
+                continue;
+            }
+            held[static_cast<std::size_t>(take.victim)] = 0;
+            ++figures.evicted;
+        }
+        return figures;
+    }
+
+    ExpertCounts counts{kExperts};
+    std::vector<std::uint8_t> held = std::vector<std::uint8_t>(kExperts);
+    std::int64_t n_free;
+};
+
+// Token by token, alone or with a guess that is not committed: passes do what the policy says, and count committed
+// tokens alone.
+TEST(ExpertSlots, SlotsGoToExpertsThatAreChosenMoreOften) {
+    const auto files = mixture(DType::Q8_0);
+    for (const bool guesses : {false, true}) {
+        for (const std::int32_t slots : kSlotNumbers) {
+            SCOPED_TRACE(testing::Message() << slots << " slots" << (guesses ? ", guesses" : ""));
+            SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots));
+            ExpertChoices choices(engine.models.front()->config(), engine.target->shape().max_nodes);
+            engine.target->note_choices_in({&choices});
+            std::vector<ReplayedSlots> replayed(kLayers, ReplayedSlots(slots));
+            std::uint64_t n_evicted = 0;
+            for (const TokenId token : prompt_of(150)) {
+                std::vector<TokenId> tokens{token};
+                std::vector<NodeId> nodes{engine.target->add_node(kCommittedTip, NodeKind::Certain)};
+                if (guesses) {
+                    tokens.push_back((token + 1) % kTinyVocab);
+                    nodes.push_back(engine.target->add_node(nodes.front()));
+                }
+                const std::vector<ExpertFigures> before = engine.runner->expert_figures();
+                static_cast<void>(engine.target->run({.tokens = tokens, .nodes = nodes}));
+                const std::vector<ExpertFigures> after = engine.runner->expert_figures();
+                for (std::size_t layer = 1; layer < kLayers; ++layer) {
+                    std::vector<std::uint16_t> needed;
+                    for (const NodeId node : nodes)
+                        for (const std::uint16_t expert : choices.of(static_cast<std::int64_t>(layer), node))
+                            if (std::ranges::find(needed, expert) == needed.end()) needed.push_back(expert);
+                    const ExpertFigures expected = replayed[layer].pass(
+                        needed, choices.of(static_cast<std::int64_t>(layer), nodes.front()), expert_bytes(engine));
+                    const ExpertFigures found = after[layer] - before[layer];
+                    ASSERT_EQ(found.needed, expected.needed);
+                    ASSERT_EQ(found.hits, expected.hits);
+                    ASSERT_EQ(found.copied_bytes, expected.copied_bytes);
+                    ASSERT_EQ(found.evicted, expected.evicted);
+                    n_evicted += found.evicted;
+                }
+                engine.target->commit(std::span(nodes).first(1));
+            }
+            EXPECT_EQ(n_evicted > 0, slots == 1 || slots == 4);
+        }
+    }
+}
+
+// An expert is copied once and stays, until another takes its slot, or it has found none and is copied in each pass.
 TEST(ExpertSlots, APassCopiesWhatNoSlotHolds) {
     const auto files = mixture(DType::BF16);
     SplitEngine whole(*files, {kLayers}, Streams::Nothing);

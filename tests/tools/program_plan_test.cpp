@@ -380,7 +380,7 @@ TEST(Plan, AMixtureOnGpus) {
     EXPECT_THAT(text({"--host-memory", "70G"}),
                 testing::ContainsRegex("slots +for [0-9]+ to [0-9]+ of 128 experts of a layer, .* in host memory"));
     EXPECT_THAT(text({"--host-memory", "50G"}),
-                AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50 GiB may be used")));
+                AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50.0 GiB may be used")));
 }
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.

@@ -141,6 +141,7 @@ JsonObject experts_json(const std::vector<ExpertFigures>& figures) {
             .unsigned_integer("needed", layer.needed)
             .unsigned_integer("hits", layer.hits)
             .unsigned_integer("copied_bytes", layer.copied_bytes)
+            .unsigned_integer("evicted", layer.evicted)
             .real("wait_seconds", layer.wait_seconds);
     JsonObject json;
     json.objects("layers", layers);

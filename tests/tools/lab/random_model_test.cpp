@@ -151,6 +151,14 @@ TEST(RandomModelFile, IsGptOssOfAShape) {
     EXPECT_EQ(weights.layers[2][TensorRole::AttnOut].dtype, DType::Q8_0);
     EXPECT_EQ(weights.layers[2][TensorRole::Sinks].cols(), 64);
     EXPECT_EQ(weights.layers[2][TensorRole::DownBias].rows(), 5);
+
+    options.zipf_routers = true;
+    write_random_model(path, options);
+    const auto zipf = ModelFiles::open(path);
+    const ConstTensorView bias = zipf->weights().layers[2][TensorRole::RouterBias];
+    ASSERT_EQ(bias.cols(), 5);
+    EXPECT_EQ(float_row(bias, 0)[0], 0.0F);
+    for (int i = 1; i < 5; ++i) EXPECT_NEAR(float_row(bias, 0)[i], -std::log(i + 1), 0.001);
 }
 
 TEST(RandomModelFile, HasTheSameBytesForAnyNumberOfThreads) {
@@ -209,6 +217,8 @@ TEST(RandomModelProgram, AnswersMistakesWithALine) {
           Case{"--type Q4_0 --output x", 2, "--shape is missing"},
           Case{"--shape 1b --type Q4_0 --mtp-head --output x", 2,
                "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; 1b has none"},
+          Case{"--shape qwen3-30b-a3b --type Q4_0 --zipf-routers --output x", 2,
+               "--zipf-routers: the routers of qwen3-30b-a3b have no biases"},
           Case{"--shape 1b --type Q4_0", 2, "--output is missing"},
           Case{"--shape 1b --type", 2, "--type requires a value"}, Case{"--wrong 1", 2, "unknown option --wrong"},
           Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed: a whole number"},
@@ -343,7 +353,7 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
                                           text));
     const ProgramResult fixed =
         run_program({"generate", "--session", session, "-n", "60", "-t", "1", "--devices", "cpu", "--device-memory",
-                     budget(10), "--ring", "2M", "--host-memory", "24M", "--tables", "off", "--no-config"});
+                     budget(10), "--ring", "2M", "--host-memory", "48M", "--tables", "off", "--no-config"});
     EXPECT_EQ(fixed.code, 0) << fixed.err;
     EXPECT_EQ(fixed.out, resident);
     EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "

@@ -61,6 +61,10 @@ Request read_request(const Settings& settings) {
     if (request.options.has_head && !gguf_family(*config).has_head)
         throw UsageError(fmt::format(
             "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; {} has none", shape));
+    request.options.zipf_routers = settings.flag("zipf-routers");
+    if (request.options.zipf_routers && gguf_family(*config).gguf_names[TensorRole::RouterBias].empty())
+        throw UsageError(
+            fmt::format("--zipf-routers: the routers of {} have no biases; those of the gpt-oss shapes have", shape));
     if (const auto context_tokens = settings.integer("context", {1, 1 << 24}))
         request.options.config.context_tokens = *context_tokens;
     return request;
@@ -97,6 +101,8 @@ CommandSpec random_model_command() {
                         {"seed", "-s,--seed", "N", "The same seed gives the same file"},
                         {"threads", "-t,--threads", "N", "CPU threads [physical cores]"},
                         {"mtp-head", "--mtp-head", "", "Add an MTP head (multi-token prediction), for --draft mtp"},
+                        {"zipf-routers", "--zipf-routers", "",
+                         "Routers whose biases make them choose experts roughly by Zipf's law, the first most often"},
                         {"layers", "--layers", "N", "Only the first N layers [all]"},
                         {"context", "--context", "N", "Context length that the file names [the shape's]"}},
             .run = run_random_model};

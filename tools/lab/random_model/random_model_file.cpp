@@ -35,6 +35,10 @@ constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;
 constexpr std::int64_t kPiecesPerWait = 1024;
 constexpr double kScoreGain = 1.4;  // gain_of() of the matrices Q and K: attention scores get deviation 2
 constexpr double kLogitGain = 3.0;
+constexpr double kRouterGain = 2.0;  // the most likely expert of 128 then has about a quarter of the softmax
+// With normal products of deviation kRouterGain. Of 128 experts, 4 a token, the first quarter then gets 0.735 of the
+// choices; drawn one after the other by Zipf's law, it gets 0.727.
+constexpr double kZipfGain = 1.0;
 
 // Returns the deviation of the elements of a matrix times the square root of its columns.
 double gain_of(TensorRole role, const ModelConfig& config) {
@@ -43,7 +47,7 @@ double gain_of(TensorRole role, const ModelConfig& config) {
         case TensorRole::K:
             return kScoreGain;
         case TensorRole::Router:
-            return 2.0;  // the most likely expert of 128 then has about a quarter of the softmax
+            return kRouterGain;
         case TensorRole::Down:
             return 2.0;  // silu(gate) * up has deviation 0.6
         case TensorRole::LmHead:
@@ -122,6 +126,9 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
     std::vector<RandomTensor> tensors;
     add_tensors(tensors, config, options.quantisation, 0, Parts::Whole);
     if (options.has_head) add_head(tensors, options);
+    if (options.zipf_routers)
+        for (RandomTensor& tensor : tensors)
+            if (tensor.name.ends_with(gguf_family(config).gguf_names[TensorRole::RouterBias])) tensor.draw = Draw::Zipf;
     for (const RopeConfig& rope : config.ropes) {
         if (rope.n_fixed_pairs == 0) continue;
         const std::int64_t n_pairs = rope.n_rotated / 2;
@@ -137,6 +144,13 @@ void fill_uniform(std::byte* dst, std::int64_t n, const RandomTensor& tensor, st
     RandomWords words(seed);
     for (std::int64_t i = 0; i < n; ++i) {
         const float value = tensor.low + tensor.width * static_cast<float>(words.next() >> 40) * 0x1p-24F;
+        std::memcpy(dst + i * sizeof(value), &value, sizeof(value));
+    }
+}
+
+void fill_zipf(std::byte* dst, std::int64_t begin, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        const auto value = static_cast<float>(-kZipfGain * std::log(static_cast<double>(begin + i + 1)));
         std::memcpy(dst + i * sizeof(value), &value, sizeof(value));
     }
 }
@@ -163,6 +177,8 @@ public:
                 std::vector<std::byte>& buffer = buffers_[thread];
                 if (tensor.draw == Draw::Uniform) {
                     fill_uniform(buffer.data(), count, tensor, own);
+                } else if (tensor.draw == Draw::Zipf) {
+                    fill_zipf(buffer.data(), begin, count);
                 } else if (tensor.draw == Draw::PairDivisors) {
                     for (std::int64_t pair = 0; pair < count; ++pair) {
                         const float divisor = begin + pair < tensor.n_rotated_pairs ? 1.0F : 1e30F;

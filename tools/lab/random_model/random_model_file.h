@@ -14,6 +14,9 @@ struct RandomModelOptions {
     ModelConfig config;
     Quantisation quantisation = Quantisation::Q4_K_M;
     bool has_head = false;  // an MTP head as the family's GGUF files have it; only of families that have them
+    /// Biases of routers for which experts are chosen roughly by Zipf's law, expert 0 most often; only of families
+    /// whose routers have biases.
+    bool zipf_routers = false;
     std::uint64_t seed = 1;
     int n_threads = 1;
 };

@@ -23,6 +23,7 @@ enum class Draw : std::uint8_t {
     Normal,
     Uniform,
     PairDivisors,  // 1 for RoPE pairs that rotate, then 1e30
+    Zipf,          // -kZipfGain log(i + 1)
 };
 
 struct RandomTensor {

@@ -19,12 +19,11 @@ public:
         const std::int64_t max_nodes = runner.target().shape().max_nodes;
         for (const RoutedRank& rank : ranks)
             choices_.push_back(std::make_unique<ExpertChoices>(*rank.config, max_nodes));
-        for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-            runner.forward(rank).note_choices_in(choices_[rank].get());
+        std::vector<ExpertChoices*> pointers;
+        for (const auto& choices : choices_) pointers.push_back(choices.get());
+        runner.target().note_choices_in(std::move(pointers));
     }
-    ~NotedChoices() {
-        for (std::size_t rank = 0; rank < choices_.size(); ++rank) runner_.forward(rank).note_choices_in(nullptr);
-    }
+    ~NotedChoices() { runner_.target().note_choices_in({}); }
     NotedChoices(const NotedChoices&) = delete;
     NotedChoices& operator=(const NotedChoices&) = delete;
 
