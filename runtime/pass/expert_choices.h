@@ -18,8 +18,11 @@ public:
     /// Notes what the tokens at `nodes` chose in a layer with experts: `chosen` [nodes.size(), n_chosen].
     void note(std::int64_t layer, std::span<const NodeId> nodes, const std::int32_t* chosen);
 
-    /// Returns [n_chosen]: what the last token at `node` chose in a layer, in the order in which it was noted; empty if
-    /// the layer has no experts.
+    /// Forgets what an earlier token at `node` chose, in all layers: a new token takes its row.
+    void forget(NodeId node);
+
+    /// Returns [n_chosen]: what the token at `node` chose in a layer, in the order in which it was noted; empty if the
+    /// layer has no experts, or did not compute the token (a prompt by layers may go on from kept hidden states).
     [[nodiscard]] std::span<const std::uint16_t> of(std::int64_t layer, NodeId node) const;
 
 private:

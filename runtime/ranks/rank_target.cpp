@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "runtime/pass/expert_choices.h"
 
 namespace slipstream {
 
@@ -58,6 +59,7 @@ NodeId RankTarget::add_node(NodeId parent, NodeKind kind) {
     const NodeId node = caches_.front()->add_node(parent, kind);
     for (KvCache* cache : std::span(caches_).subspan(1))
         CHECK(cache->add_node(parent, kind) == node, "ranks number their nodes differently");
+    for (ExpertChoices* choices : choices_) choices->forget(node);
     return node;
 }
 

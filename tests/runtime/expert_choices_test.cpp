@@ -110,6 +110,24 @@ TEST(ExpertChoices, AreThoseOfSingleTokensWhereverTheModelLies) {
     }
 }
 
+TEST(ExpertChoices, AreForgottenWhereAnotherTokenTakesTheRow) {
+    const std::unique_ptr<ModelFiles> files = mixture(DType::F32, 2);
+    ExpertChoices choices(files->config(), 3);
+    EXPECT_TRUE(choices.of(1, NodeId{1}).empty()) << "nothing is noted at first";
+    const std::array<NodeId, 2> nodes{NodeId{1}, NodeId{2}};
+    const std::array<std::int32_t, 4> chosen{0, 8, 5, 3};
+    choices.note(1, nodes, chosen.data());
+    choices.note(2, nodes, chosen.data());
+    EXPECT_THAT(choices.of(1, nodes[0]), ElementsAre(0, 8));
+    EXPECT_TRUE(choices.of(0, nodes[0]).empty()) << "the first layer is dense";
+    choices.forget(nodes[0]);
+    EXPECT_TRUE(choices.of(1, nodes[0]).empty());
+    EXPECT_TRUE(choices.of(2, nodes[0]).empty());
+    EXPECT_THAT(choices.of(1, nodes[1]), ElementsAre(5, 3));
+    choices.note(1, std::span(nodes).first(1), chosen.data() + 2);
+    EXPECT_THAT(choices.of(1, nodes[0]), ElementsAre(5, 3));
+}
+
 TEST(ExpertChoices, AreTheExpertsThatWereComputed) {
     const auto files = mixture(DType::BF16, 3);
     const std::vector<TokenId> tokens = prompt_of(20);

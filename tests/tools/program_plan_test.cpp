@@ -381,6 +381,10 @@ TEST(Plan, AMixtureOnGpus) {
                 testing::ContainsRegex("slots +for [0-9]+ to [0-9]+ of 128 experts of a layer, .* in host memory"));
     EXPECT_THAT(text({"--host-memory", "50G"}),
                 AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50.0 GiB may be used")));
+    // The same where the KV of a server's earlier texts takes it.
+    EXPECT_THAT(text({"--kept-memory", "75G"}), AllOf(HasSubstr("none: experts on the device stay there"),
+                                                      HasSubstr("75.0 GiB of it for earlier texts")));
+    EXPECT_THAT(text({}), testing::Not(HasSubstr("stay there")));
 }
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.

@@ -131,7 +131,8 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
 
 PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
     SplitPlan plan(split_plan_request(request));
-    const HostNeeds needs = host_needs(request, plan);
+    HostNeeds needs = host_needs(request, plan);
+    needs.kept_bytes = limits.kept_bytes;
     const bool is_locked_enough = limits.pinned_bytes == 0 || needs.needed_locked_bytes() <= limits.pinned_bytes;
     const bool is_enough = limits.all_bytes == 0 || needs.total_bytes() <= limits.all_bytes;
     if (plan.sums().slot_bytes == 0 || (is_locked_enough && is_enough)) return {std::move(plan), {}};

@@ -82,6 +82,7 @@ struct HostNeeds {
 struct HostLimits {
     std::size_t pinned_bytes = 0;
     std::size_t all_bytes = 0;
+    std::size_t kept_bytes = 0;  // of all_bytes, for the KV of a server's earlier texts
 };
 /// A plan, and the line that says why experts have no slots in it; empty if there is no reason.
 struct PlanWithin {

@@ -104,7 +104,9 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
     out.add("resident", fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes, report.weights_bytes()),
                                     of(plan.resident_kv_bytes, report.kv_bytes())));
     if (const std::string slots = expert_slots_text(report.plan); !slots.empty())
-        out.add("slots", fmt::format("for {}, {}; all experts are in host memory", slots, size_text(plan.slot_bytes)));
+        out.add("slots",
+                fmt::format("{}for {}, {}; all experts{} are in host memory", several ? "where experts stream, " : "",
+                            slots, size_text(plan.slot_bytes), several ? " of these devices" : ""));
     if (!report.fixed_experts_note.empty()) out.add("slots", fmt::format("none: {}", report.fixed_experts_note));
     const ModelConfig& config = request.model.config;
     if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)

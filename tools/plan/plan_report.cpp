@@ -106,7 +106,8 @@ struct PlacedPlan {
 PlacedPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                    std::optional<std::int64_t> pass_tokens) {
     PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
-    PlanWithin within = plan_within(placement, {request.hardware.host_budget_bytes, request.hardware.host_bytes});
+    PlanWithin within =
+        plan_within(placement, {request.hardware.host_budget_bytes, request.hardware.host_bytes, request.kept_bytes});
     return {std::move(placement), std::move(within.plan), std::move(within.fixed_note)};
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
+#include "kernels/base/kernel_reads.h"
 #include "kernels/cpu/matmul/activations.h"
 #include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/cpu/matmul/interleaved.h"
@@ -65,6 +66,7 @@ void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
             std::copy(x, x + k, rounded + t * k);
         }
     }
+    if (weights.layout != Layout::RowMajor) tell_kernel_reads(weights.data, round_up(m, kInterleavedRows) * bytes);
     device.pool().run(m, kPieceRows, [&](std::int64_t begin, std::int64_t end, int thread) {
         std::byte* scratch = device.thread_scratch(thread);
         auto* decoded = reinterpret_cast<float*>(scratch + decoded_offset);
