@@ -110,7 +110,7 @@ private:
     // So what kPassesPerPrefillChunk passes lose must not exceed what a prefill chunk gains: one copy of all that
     // streams beside a small ring, and has no slot there.
     [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
-    // Whether an expert can stand behind copies of other weights.
+    // Whether the copy of an expert can wait for copies of other weights.
     [[nodiscard]] bool experts_and_others_stream() const;
 
     ModelPlanRequest request_;

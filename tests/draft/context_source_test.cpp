@@ -179,17 +179,24 @@ TEST(ContextSource, WhereTheTableIsFullItBeginsAgainFromTheTextsEnd) {
     EXPECT_LT(most, std::size_t{2} << 20);
 }
 
+constexpr TokenId kManyTokens = 4000;
+
+/// Observes `n_texts` (1 or more) random texts of 400 tokens and returns the last one.
+std::vector<TokenId> observe_texts(ContextSource& source, int n_texts, std::mt19937& random) {
+    std::vector<TokenId> text(400);
+    for (int i = 0; i < n_texts; ++i) {
+        for (TokenId& token : text) token = static_cast<TokenId>(random() % kManyTokens);
+        observe(source, text, text.size());
+    }
+    return text;
+}
+
 // A server's texts differ from each other: what earlier ones had is forgotten, the last one is known as a whole.
 TEST(ContextSource, ManyTextsTakeNoMoreMemoryThanAFew) {
-    constexpr TokenId kManyTokens = 4000;
     ContextSource source(kManyTokens, {.max_old_contexts = 8192});
     std::mt19937 random(1);
     const auto after = [&](int n_texts) {
-        std::vector<TokenId> text(400);
-        for (int i = 0; i < n_texts; ++i) {
-            for (TokenId& token : text) token = static_cast<TokenId>(random() % kManyTokens);
-            observe(source, text, text.size());
-        }
+        const std::vector<TokenId> text = observe_texts(source, n_texts, random);
         for (std::size_t i = 4; i + 1 < text.size(); ++i) {
             const std::vector<Proposal> next = behind(source, std::span(text).first(i));
             EXPECT_TRUE(std::ranges::any_of(next, [&](const Proposal& each) { return each.token == text[i]; })) << i;
@@ -201,15 +208,10 @@ TEST(ContextSource, ManyTextsTakeNoMoreMemoryThanAFew) {
 }
 
 TEST(ContextSource, TheSecondTextTakesTheMemoryOfMany) {
-    constexpr TokenId kManyTokens = 4000;
     ContextSource source(kManyTokens, {});
     std::mt19937 random(1);
     const auto after = [&](int n_texts) {
-        std::vector<TokenId> text(400);
-        for (int i = 0; i < n_texts; ++i) {
-            for (TokenId& token : text) token = static_cast<TokenId>(random() % kManyTokens);
-            observe(source, text, text.size());
-        }
+        observe_texts(source, n_texts, random);
         return source.memory_bytes();
     };
     const std::size_t first = after(1);

@@ -74,7 +74,7 @@ Items random_items(std::mt19937& rng) {
 }
 
 // Passes as a runtime makes them: of each group some items are needed, in any order those that are held, then the
-// others, as far as there are slots; some of them take those of items that the pass does not need. Some passes are
+// others, while there are slots; some of them take those of items that the pass does not need. Some passes are
 // given up, some refused by the device at any call.
 TEST(ItemCache, EachItemIsInItsSlotUnderEverySchedule) {
     std::int64_t n_refused = 0;

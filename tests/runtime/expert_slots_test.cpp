@@ -245,7 +245,7 @@ TEST(ExpertSlots, AFailedCopyEndsThePassAndNothingElse) {
     EXPECT_GT(n_told, 40);
 }
 
-// Passes are given up in a prompt and behind it, while experts come over a slow link: a stop ends their copies.
+// Passes of a prompt and passes after it are given up while experts come over a slow link: a stop ends their copies.
 TEST(ExpertSlots, APassGivenUpLeavesNothingBehind) {
     const auto files = mixture(DType::BF16);
     SplitEngine whole(*files, {kLayers}, Streams::Nothing);

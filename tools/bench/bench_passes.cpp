@@ -207,7 +207,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                                  .seconds = {},
                                  .weight_bytes = weight_bytes(model, n).all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
-    // Slots of experts are filled first, as far as random tokens choose all experts.
+    // The slots for experts are filled first, with experts that random tokens choose.
     for (int i = 0; i < kMostFillingPasses && !runner->slots_are_full(); ++i)
         static_cast<void>(timed_pass(target, tokens.next(largest), most_drafts));
     std::vector<StreamSnapshot> streamed(result.passes.size());  // by passes of each size

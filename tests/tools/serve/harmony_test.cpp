@@ -1,5 +1,5 @@
-// Models of the harmony format (gpt-oss) behind the server, in three dialects: what they answer becomes thoughts,
-// content and calls, and what clients send back becomes messages in channels again.
+// Models of the harmony format (gpt-oss) asked through the server, in three dialects: what they answer becomes
+// thoughts, content and calls, and what clients send back becomes messages in channels again.
 #include <string>
 #include <vector>
 

@@ -126,8 +126,7 @@ CommandSpec routes_command() {
         .details =
             "The model is given the text, from its beginning; nothing is generated. Per layer and token, means of all\n"
             "layers: the experts that 2 to 64 neighbouring tokens need together; hits of slots by policy, in the\n"
-            "second half of the text: lru; counts (decayed, what the runtime uses); fixed (most used in the "
-            "first\n"
+            "second half of the text: lru; counts (decayed, what the runtime uses); fixed (most used in the first\n"
             "half); best (knows the text to come: no policy has more).",
         .example = "slipstream-lab routes --replay tests/tools/lab/routes.csv",
         .options = {{"file", "-f,--file", "F", "The text ('-': stdin)", OptionRole::InputFile},
