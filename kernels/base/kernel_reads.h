@@ -1,5 +1,5 @@
 // What ThreadSanitizer is told about kernels. Their loops are built without its checks (kernels/CMakeLists.txt), with
-// which they take ten to sixty times as long.
+// which they take two to nine times as long (tests/NOTES.md).
 #pragma once
 
 #include <cstddef>
