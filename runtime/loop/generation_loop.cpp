@@ -68,9 +68,9 @@ void GenerationLoop::check_with(SelfCheck& self_check) {
     self_check_ = &self_check;
 }
 
-void GenerationLoop::trace_with(TraceFile& trace) {
-    track_ = trace.add_track("generation");
+void GenerationLoop::trace_with(TraceFile& trace, std::uint32_t track) {
     trace_ = &trace;
+    track_ = track;
 }
 
 void GenerationLoop::begin(std::vector<TokenId> prompt) {

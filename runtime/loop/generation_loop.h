@@ -51,8 +51,9 @@ public:
     /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` must outlive the loop.
     void check_with(SelfCheck& self_check);
 
-    /// Adds the parts of each step (draft, pass, verify, commit) to `trace` from now on. `trace` must outlive the loop.
-    void trace_with(TraceFile& trace);
+    /// Adds the parts of each step (draft, pass, verify, commit) to a track of `trace` from now on. `trace` must
+    /// outlive the loop.
+    void trace_with(TraceFile& trace, std::uint32_t track);
 
     /// From now on, `on_pass` is called after each commit of step(), with what the proposer then gets, before the
     /// proposer learns from it. Empty: nothing is called. It must not throw.

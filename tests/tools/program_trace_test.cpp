@@ -195,7 +195,7 @@ TEST(Trace, IsWholeAfterAnInterruptAndReadableAfterKill) {
 TEST(Trace, APlaceThatCannotBeWrittenIsFoundBeforeTheWork) {
     const TemporaryFolder folder;
     for (const std::string& place : {std::string("/nonexistent/f"), folder.path().string()}) {
-        for (const char* command : {"generate", "chat"}) {
+        for (const char* command : {"generate", "chat", "bench"}) {
             const ProgramResult result =
                 run_program({.arguments = {command, "-n", "2", "--no-config", "--trace", place}, .input = "x\n"});
             EXPECT_EQ(result.code, 1) << result.err;
@@ -233,6 +233,31 @@ TEST(Trace, OfAChatHoldsAllAnswers) {
     EXPECT_EQ(result.code, 0) << result.err;
     const json events = events_of(path);
     EXPECT_THAT(names_of(events, "step"), IsSupersetOf({"draft", "pass", "verify"}));
+}
+
+// Each column of a benchmark has its row; passes of --passes are recorded, too.
+TEST(Trace, OfABenchmark) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "trace.json").string();
+    const auto bench = [&](const Arguments& more) {
+        return run_program(joined({"bench", "--repeat", "1", "--no-config", "--trace", path}, more));
+    };
+    const ProgramResult drafts = bench({"-n", "8", "--tables", "off", "--draft", "context", "--draft", "suffix"});
+    EXPECT_EQ(drafts.code, 0) << drafts.err;
+    const json events = events_of(path);
+    EXPECT_THAT(tracks_of(events), testing::UnorderedElementsAre("cpu ops", "cpu copies", "none", "context", "suffix"));
+    EXPECT_THAT(names_of(events, "step"), IsSupersetOf({"draft", "pass", "verify"}));
+    expect_nested(events);
+
+    const ProgramResult passes = bench({"--passes", "3", "--device-memory", "15M"});
+    EXPECT_EQ(passes.code, 0) << passes.err;
+    const json of_passes = events_of(path);
+    EXPECT_THAT(names_of(of_passes, "op"), IsSupersetOf({"qkv", "attention", "down"}));
+    EXPECT_GT(copied(of_passes, "weights"), 0U);
+
+    const ProgramResult sweep = bench({"--sweep", "threads=1;2"});
+    EXPECT_EQ(sweep.code, 2);
+    EXPECT_THAT(sweep.err, HasSubstr("records one run"));
 }
 
 // A text that is complete already is computed by no pass.

@@ -1,6 +1,7 @@
 // slipstream bench: measures how fast a model computes here, and the machine's memory bandwidth and arithmetic in the
 // same run. Modes: plain decoding, the prompts of a file, single passes; --sweep repeats the run for each value of an
 // option.
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
+#include "tools/options/trace_output.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
@@ -42,6 +44,8 @@ int run_bench_command(CommandContext& context) {
         check_output_files(point.settings);
         requests.push_back(bench_request({point.settings, context.console}));
     }
+    const std::shared_ptr<TraceFile> trace = trace_output(settings);
+    requests.front().trace = trace;
     StatisticsOutput statistics(stats);
 
     std::vector<BenchResult> results;
@@ -51,6 +55,10 @@ int run_bench_command(CommandContext& context) {
             context.console.detail(fmt::format("{} = {}", points[i].swept->first, points[i].swept->second));
         results.push_back(run_bench(requests[i], own));
         results.back().swept = points[i].swept;
+    }
+    if (trace) {
+        trace->complete();
+        if (const auto note = trace->take_note()) context.console.note(*note);
     }
     TextOutput output(std::nullopt);
     const JsonObject object = bench_json(results);
@@ -121,6 +129,7 @@ CommandSpec bench_command() {
     command.options.push_back({"hot", "--hot", "", "Keep the draft tables from prompt to prompt [empty for each]"});
     command.options.push_back({"json", "--json", "", "Print JSON"});
     command.options.push_back(statistics_option());
+    command.options.push_back(trace_option());
     return command;
 }
 

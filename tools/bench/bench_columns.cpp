@@ -38,6 +38,9 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Pla
              .figures = {.list = lists[i].list, .budget = drafter.budget()},
              .loop = BenchLoop(*model_, *runner_, drafter, {.end_tokens = end_tokens, .sampling = request.sampling})});
     }
+    if (!request.trace) return;
+    runner_->profile(StageEnd::Enqueued, request.trace.get());
+    for (Column& column : columns_) column.loop.trace_with(*request.trace, column.figures.list);
 }
 
 void BenchColumns::restore(TextSession& session, const EngineCallbacks& callbacks) {

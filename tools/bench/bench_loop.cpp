@@ -35,6 +35,11 @@ void BenchLoop::restart(std::int64_t n_kept) {
     restarted_ = true;
 }
 
+void BenchLoop::trace_with(TraceFile& trace, std::string_view track) {
+    trace_ = &trace;
+    track_ = trace.add_track(track);
+}
+
 // Runs one pass. Returns whether the text has ended.
 bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens, const PromptProgress& on_progress) const {
     const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag(), on_progress);
@@ -71,6 +76,7 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     const std::int64_t n_cached = sequence_->n_computed();
     proposer_->observe({.text = std::span(prompt).first(n_known), .n_new = 0});
     GenerationLoop loop(*sequence_, *verifier_, *proposer_, limits_);
+    if (trace_ != nullptr) loop.trace_with(*trace_, track_);
     const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "offload/trace_file.h"
 #include "runtime/loop/generation_loop.h"
 #include "tools/bench/bench_figures.h"
 #include "tools/engine/engine.h"
@@ -42,6 +44,8 @@ public:
     /// Drops the text and keeps the first `n_kept` positions of the KV cache, which were filled without a text or
     /// restored from a session.
     void restart(std::int64_t n_kept = 0);
+    /// Records the steps of later runs on a track of `trace`, named `track`. `trace` must outlive the loop.
+    void trace_with(TraceFile& trace, std::string_view track);
     /// Returns the prompt and the generated tokens.
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
 
@@ -58,6 +62,8 @@ private:
     bool restarted_ = true;  // restart() was called, and run() not since
     std::unique_ptr<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;
+    TraceFile* trace_ = nullptr;  // null: no trace
+    std::uint32_t track_ = 0;     // of trace_
 };
 
 }  // namespace slipstream::tools

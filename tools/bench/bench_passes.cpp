@@ -193,6 +193,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     result.depth = depth;
 
     const auto runner = make_runner(model, needs, console_callbacks(context));
+    if (request.trace) runner->profile(StageEnd::Enqueued, request.trace.get());
     Target& target = runner->target();
     const std::int64_t most_drafts = needs.forward.max_drafts > 0 ? needs.forward.max_drafts : largest;
     PassTokens tokens(largest, config.vocab);

@@ -135,7 +135,7 @@ BenchMode mode_of(const Settings& settings) {
 }
 
 bool can_be_swept(std::string_view name) {
-    constexpr std::array<std::string_view, 4> kOwn{"sweep", "json", "stats", "draft"};
+    constexpr std::array<std::string_view, 5> kOwn{"sweep", "json", "stats", "draft", "trace"};
     const auto common = common_options();
     return std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end() &&
            std::none_of(common.begin(), common.end(), [&](const OptionSpec& option) { return option.name == name; });
@@ -199,6 +199,9 @@ BenchRequest bench_request(const CommandContext& context) {
 std::vector<SweepPoint> sweep_points(const Settings& settings) {
     const Setting* sweep = settings.find("sweep");
     if (sweep == nullptr) return {{std::nullopt, settings}};
+    if (const Setting* trace = settings.find("trace"))
+        throw UsageError(
+            fmt::format("{} records one run, and {} makes several; give one of them", trace->where, sweep->where));
     const std::string& text = sweep->values.back();
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "offload/trace_file.h"
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
 #include "tools/engine/engine.h"
@@ -39,6 +41,7 @@ struct BenchRequest {
     std::string prompts_file;           // Prompts
     std::vector<BenchPrompt> prompts;   // Prompts
     std::optional<std::filesystem::path> session;  // Plain: its text and KV are used
+    std::shared_ptr<TraceFile> trace;              // null: no run is recorded
 };
 
 /// Reads and checks the options. Throws UsageError if an option is malformed or has no effect in this mode, and IoError

@@ -196,7 +196,7 @@ TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, Streami
 
 void TextGenerator::trace_with(TraceFile& trace) {
     parts_->runner->profile(StageEnd::Enqueued, &trace);
-    parts_->loop->trace_with(trace);
+    parts_->loop->trace_with(trace, trace.add_track("generation"));
 }
 
 void TextGenerator::resample(const SamplerOptions& sampling) {
