@@ -114,7 +114,7 @@ std::int64_t TransferRing::push(const TransferItem& item) {
         note_completed();
         slot.times = {.begin = std::chrono::steady_clock::now()};
     }
-    if (item.after != nullptr) copies_->wait(*item.after, item.after_use);
+    if (item.after != nullptr && item.after_use > 0) copies_->wait(*item.after, item.after_use);
     copies_->copy(region_.data() + slot.offset, item.source, item.bytes);
     slot.copied_use = copies_->record(*slot.copied);
     head_ = slot.offset + slot.bytes;  // from here on the item is in the ring: if an earlier call throws, it is not

@@ -24,7 +24,7 @@ struct TransferItem {
     const std::byte* source = nullptr;  // host memory, which must stay unchanged until the copy is done
     std::size_t bytes = 0;              // > 0
     const Event* after = nullptr;  // if set: the copy waits for use `after_use` of it (a flush that writes `source`)
-    std::uint64_t after_use = 0;
+    std::uint64_t after_use = 0;   // 0: the copy waits for none
 };
 
 /// Begin and end of a copy, by the host's clock.

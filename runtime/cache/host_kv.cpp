@@ -60,9 +60,7 @@ std::int64_t HostKv::recover(Stream& compute) noexcept {
     static_cast<void>(holds([&] { invalidate(compute); }));
     static_cast<void>(holds([&] { copy_out_->synchronize(); }));
     std::int64_t n_whole = 0;
-    // A use of 0 means that the KV chunk streams in no layer, so there is nothing to wait for.
-    const auto is_whole = [&] { compute.wait(*flushed_, flush_use(n_whole)); };
-    while (n_whole < n_chunks_ && (flush_use(n_whole) == 0 || holds(is_whole))) ++n_whole;
+    while (n_whole < n_chunks_ && holds([&] { await_flush(compute, n_whole); })) ++n_whole;
     // The last use of flushed_ must be one that has not failed.
     static_cast<void>(holds([&] { static_cast<void>(copy_out_->record(*flushed_)); }));
     return n_whole;
@@ -75,7 +73,7 @@ void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
         return;
     }
     if (snapshot_chunks_ <= held) invalidate(compute);
-    if (flush_use(held) > 0) compute.wait(*flushed_, flush_use(held));
+    await_flush(compute, held);
 }
 
 std::int64_t HostKv::snapshot(PreparedSchedules& schedules) {

@@ -43,7 +43,14 @@ public:
     /// flush_use() of the last one.
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] const Event& flushed() const { return *flushed_; }
+    /// Returns the use of flushed() after which the KV chunk is in host memory; 0: there is nothing to wait for, since
+    /// it streams in no layer or the host has written it.
     [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const { return flush_use_[chunk]; }
+    /// Makes `stream` wait until the KV chunk `chunk`, one of n_chunks(), is in host memory. Throws the error of a
+    /// flush that failed.
+    void await_flush(Stream& stream, std::int64_t chunk) const {
+        if (flush_use(chunk) > 0) stream.wait(*flushed_, flush_use(chunk));
+    }
 
     /// Copies KV chunks to the host after the compute stream's work so far. `copy(stream)` must enqueue the copies.
     /// Returns the use of flushed() that completes when they are done.
@@ -89,7 +96,7 @@ private:
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> written_;  // recorded when the rows that a flush copies are written
     std::unique_ptr<Event> flushed_;
-    std::vector<std::uint64_t> flush_use_;  // [KV chunks of a layer]; 0: not flushed yet
+    std::vector<std::uint64_t> flush_use_;  // [KV chunks of a layer]
     std::int64_t n_chunks_ = 0;
     // Owner of a prepared schedule that relies on snapshot_chunks_; null: no schedule does.
     PreparedSchedules* schedules_ = nullptr;

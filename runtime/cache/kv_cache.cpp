@@ -227,7 +227,7 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
     const std::size_t bytes = layout(layer).chunk_bytes();
     if (bytes == 0) return;  // a recurrent layer
     if (host_ && chunk >= resident_chunks(layer) && chunk < host_->n_chunks()) {
-        exec.stream.wait(host_->flushed(), host_->flush_use(chunk));
+        host_->await_flush(exec.stream, chunk);
         exec.stream.synchronize();
         std::copy_n(host_->chunk(layer, chunk), bytes, out);
         return;
@@ -303,7 +303,7 @@ void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
     open_place(compute, chunk);
     if (is_there) return;
     try {
-        compute.wait(host_->flushed(), host_->flush_use(chunk));
+        host_->await_flush(compute, chunk);
         for (std::int64_t layer = 0; layer < n_layers(); ++layer)
             if (chunk >= resident_chunks(layer))
                 compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), layout(layer).chunk_bytes());

@@ -165,8 +165,8 @@ public:
     /// rows will overwrite as lost.
     void begin_reserved_rows() { overwrite_to(n_committed()); }
     /// Call after reserve(), when the work that writes the reserved rows is enqueued. Of layers that stream, counts the
-    /// KV chunks below n_committed() / 256 as on the host after the use `flush_use` of HostKv::flushed(), and frees all
-    /// tail slots. Of recurrent layers, keeps the states that the rows have.
+    /// KV chunks below n_committed() / 256 as on the host after the use `flush_use` of HostKv::flushed() (0: they are
+    /// there, or none streams), and frees all tail slots. Of recurrent layers, keeps the states that the rows have.
     void publish(std::uint64_t flush_use);
     /// Call after reserve() if the reserved rows will not be written: returns to positions_after_cut(n_tokens)
     /// positions, where `n_tokens` is as before reserve() or less. Drops all nodes.

@@ -60,7 +60,7 @@ void PromptKvAreas::load(std::int64_t from) {
         CopyTimes times;
         if (pass_->is_traced()) times.begin = std::chrono::steady_clock::now();
         in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
-        if (first < range_.first_chunk()) in.wait(host.flushed(), host.flush_use(range_.first_chunk() - 1));
+        if (first < range_.first_chunk()) host.await_flush(in, range_.first_chunk() - 1);
         for (std::int64_t chunk = first; chunk < n_host_; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));

@@ -99,10 +99,7 @@ void PromptKvByChunk::copy_ahead() {
         // So the use of the last KV chunk is enough.
         const std::uint64_t use =
             end > first_new_chunk_ ? new_use_[end - 1 - first_new_chunk_] : host.flush_use(end - 1);
-        ring_->push({.source = host.chunk(layer_, next_),
-                     .bytes = bytes,
-                     .after = use > 0 ? &host.flushed() : nullptr,
-                     .after_use = use});
+        ring_->push({.source = host.chunk(layer_, next_), .bytes = bytes, .after = &host.flushed(), .after_use = use});
         copied_.push_back({next_, end});
         next_ = end;
     }

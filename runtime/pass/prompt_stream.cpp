@@ -51,7 +51,12 @@ bool PromptStream::fits(const PassStream& pass, const Model& model, KvCache& cac
 }
 
 PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range)
-    : pass_(&pass), model_(&model), cache_(&cache), exec_(exec), first_layer_(range.first_layer) {
+    : pass_(&pass),
+      model_(&model),
+      cache_(&cache),
+      exec_(exec),
+      first_layer_(range.first_layer),
+      is_last_use_(range.first_layer == model.config().n_layers()) {
     CHECK(range.end % kChunkTokens == 0 && range.begin < range.end, "a prompt from {} to {}", range.begin, range.end);
     std::span<std::byte> ring = pass.lend_ring(exec.stream);
     const std::size_t weights = weights_bytes_at_once(model);
@@ -120,7 +125,7 @@ const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) 
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
-    if (last_prefill_chunk_) release_until(static_cast<std::size_t>(item) + 1, compute);
+    if (is_last_use_) release_until(static_cast<std::size_t>(item) + 1, compute);
 }
 
 // Releases all items before item `end`. Experts that the last tokens did not choose are waited for, so that no failed
@@ -142,7 +147,7 @@ void PromptStream::begin_layer(std::int64_t layer, std::int64_t from) {
 }
 
 void PromptStream::begin_prefill_chunk(std::int64_t first, std::int64_t end) {
-    last_prefill_chunk_ = first == end;
+    is_last_use_ = first == end;
     if (kv_) with_context("KV", [&] { kv_->begin_prefill_chunk(first, end); });
 }
 

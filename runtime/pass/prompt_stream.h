@@ -81,7 +81,9 @@ private:
     std::int64_t layer_ = 0;
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null if no KV streams
-    bool last_prefill_chunk_ = false;
+    // Whether what is computed uses the layer's weights for the last time: the last prefill chunk, or the LM head of a
+    // device that has no layer left to compute.
+    bool is_last_use_;
     bool complete_ = false;
 };
 

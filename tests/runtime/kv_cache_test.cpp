@@ -191,6 +191,16 @@ TEST_F(KvCacheTest, WhatIsResidentEverywhereIsWholeAfterAFailure) {
     EXPECT_EQ(cache.keep_intact_prefix(exec()), 512);
 }
 
+TEST_F(KvCacheTest, WhatIsResidentEverywhereIsCutWithinAChunk) {
+    PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
+    KvCache cache(device_, layers(2), 2048, 64, {.resident_chunks = {2, 3}, .arena = &arena});
+    cache.reserve(512);
+    cache.publish(0);
+    cache.truncate(exec(), 300);
+    EXPECT_EQ(cache.n_committed(), 300);
+    EXPECT_EQ(cache.keep_intact_prefix(exec()), 300);
+}
+
 // What a text that was cut away still flushes, over a link that takes its time, must not land on what is restored.
 TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
     CpuDevice device({.n_threads = 1, .link_bytes_per_second = 1 << 20});  // a chunk in 16 ms

@@ -52,6 +52,7 @@ struct Kill {
     std::int64_t in_save = kNever;      // the number of the chunk of hidden states, counted over all checkpoints
     std::int64_t cancel_at = kNever;    // not killed but cancelled before this step
     std::int64_t n_live = 0;            // positions of the prompt whose KV the cache has from an earlier prompt
+    std::int64_t again_from = kNever;   // at its end, positions from here on are computed again, and one token more
 };
 
 struct Ran {
@@ -147,6 +148,10 @@ protected:
                 EXPECT_EQ(kv->save(), std::nullopt);
                 prompt->finish();
             }
+            if (kill.again_from < kNever) {
+                engine.runner->sequence().keep_computed(kill.again_from);
+                EXPECT_EQ(loop.step(1, &cancel).size(), 1U);
+            }
         } catch (const Killed&) {
             ran.killed = true;
         } catch (const RankFailed&) {
@@ -219,6 +224,28 @@ TEST_F(SessionPromptTest, KilledBeforeEachStepItGoesOn) {
             kill_before_each_step();
         EXPECT_GT(n_killed, is_one_device ? kLayers : 1) << i;
         EXPECT_GT(n_most, kSteps / 2 + 1) << i << ": the caller's thread also saves what other threads compute";
+    }
+}
+
+// A prompt that one device began goes on over several, which may have no layer left to compute, or only the tokens
+// after the last prefill chunk in their last one. What they keep can be read, cut off and computed again.
+TEST_F(SessionPromptTest, CancelledOnOneDeviceItGoesOnOverSeveral) {
+    const std::int64_t within_chunk = 1000;
+    const Ran expected = run({{kLayers}, Streams::Nothing}, {}, {.again_from = within_chunk});
+    const std::vector<Place> several{{{1, 3}, Streams::Weights},
+                                     {{2, 2}, Streams::Both},
+                                     {{2, 2}, Streams::Kv, kSmallRing},
+                                     {{1, 2, 1}, Streams::Both}};
+    for (const std::int64_t n_steps : {4, 5, 9, 10, 12, 14, 15, 17, 19}) {
+        for (std::size_t i = 0; i < several.size(); ++i) {
+            fs::remove(path_);
+            EXPECT_EQ(run(places()[2], path_, {.cancel_at = n_steps - 1}, kNoGap).tokens.size(), 0U);
+            const Ran resumed = run(several[i], path_, {.again_from = within_chunk});
+            EXPECT_EQ(resumed.tokens, expected.tokens) << n_steps << " " << i;
+            EXPECT_EQ(resumed.n_saved, n_steps) << i;
+            EXPECT_EQ(resumed.lost, "");
+            EXPECT_EQ(n_files(), 1);
+        }
     }
 }
 
