@@ -23,6 +23,7 @@ std::atomic<int> exit_code{0};
 std::atomic<bool> is_asked_to_end{false};  // SIGINT or SIGTERM came
 std::atomic<bool> continued{false};
 std::atomic<bool> messages_on_terminal{false};
+std::atomic<bool> is_leaving_for_bus_error{false};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 enum class SlotState : int { Free, Filling, Full };
@@ -119,6 +120,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
         std::raise(signal);
         return;
     }
+    // Other threads read the same file; the process ends before they could go on.
+    while (is_leaving_for_bus_error.exchange(true)) pause();
     constexpr std::string_view kLine =
         "\nslipstream: a model file was changed or cut short while it was in use, or its disk failed; the text so far "
         "is kept, put the file right and run again\n";
