@@ -145,6 +145,7 @@ bool SplitPlan::prompts_read_weights_once() const {
 
 SplitPlan SplitPlan::with_miss_factor(double miss_factor) const {
     SplitPlan plan = *this;
+    if (miss_factor == ranks_.front().miss_factor()) return plan;
     for (ModelPlan& rank : plan.ranks_) rank = rank.with_miss_factor(miss_factor);
     plan.sums_ = {};
     plan.sum_up();
