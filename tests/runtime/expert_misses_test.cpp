@@ -31,8 +31,8 @@ TEST(ExpertHits, AreNoMoreThanThereAreSlots) {
 
 TEST(ExpertHits, OfFewerMissesAreMore) {
     const ExpertChoice choice{128, 8};
-    EXPECT_DOUBLE_EQ(1.0 - expected_hits(choice, 64, 0.5), 0.04);
-    EXPECT_DOUBLE_EQ(1.0 - expected_hits(choice, 64, 2.0), 0.16);
+    EXPECT_DOUBLE_EQ(expected_hits(choice, 64, 0.5), 0.96);
+    EXPECT_DOUBLE_EQ(expected_hits(choice, 64, 2.0), 0.84);
     EXPECT_EQ(expected_hits(choice, 64, 1e9), 0.0);
     EXPECT_EQ(expected_hits(choice, 128, 1e9), 1.0);
     EXPECT_EQ(expected_hits(choice, 0, 0.0), 0.0);
