@@ -120,9 +120,10 @@ private:
         run_.seconds += item.compute_seconds;
         run_.host_bytes += item.host_bytes;
         if (resident < item.bytes) {
-            run_.copied_bytes += item.read_share * static_cast<double>(item.bytes - resident);
-            run_.copied_items += item.read_share;
-            run_.copied_seconds += item.compute_seconds;
+            const double copies = expected_copies(request_, item);
+            run_.copied_bytes += copies * static_cast<double>(item.bytes - resident);
+            run_.copied_items += copies;
+            run_.copied_seconds += item.compute_seconds * (copies / item.read_share);
         }
         double seconds = run_.seconds;
         if (request_.memory_bytes_per_second > 0.0)

@@ -235,15 +235,18 @@ std::size_t read_of(const PlanItem& item) {
     return item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
 }
 
+// Returns the bytes that a pass copies if it reads the item.
+std::size_t streamed_of(const PlanItem& item, std::size_t resident_bytes) {
+    return std::min(item.bytes - std::min(resident_bytes, item.bytes), read_of(item));
+}
+
 /// Returns the plan that this residence and this ring make, with its simulated times.
 ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, std::size_t ring_bytes) {
     ResidencyPlan plan{.slots = std::move(residence.slots), .slot_bytes = residence.slot_bytes};
     std::vector<std::size_t>& resident_bytes = residence.bytes;
-    double expected_weights = 0.0;
     for (std::size_t i = 0; i < request.schedule.size(); ++i) {
         const PlanItem& item = request.schedule[i];
-        const std::size_t streamed = std::min(item.bytes - resident_bytes[i], read_of(item));
-        if (item.tag != PlanTag::Kv) expected_weights += item.read_share * static_cast<double>(streamed);
+        const std::size_t streamed = streamed_of(item, resident_bytes[i]);
         if (item.tag == PlanTag::OnDemand && plan.slot_bytes > 0) {  // slots may be empty, or hold other items
             plan.most_streamed_weights_bytes += item.bytes;
             continue;
@@ -251,7 +254,8 @@ ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, st
         (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
         (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.most_streamed_weights_bytes) += streamed;
     }
-    plan.streamed_weights_bytes = static_cast<std::size_t>(std::llround(expected_weights));
+    const CopiedBytes copied = copied_bytes(request, resident_bytes);
+    plan.streamed_weights_bytes = static_cast<std::size_t>(std::llround(copied.weights + copied.on_demand));
     const bool weights = plan.most_streamed_weights_bytes > 0;
     const bool kv = plan.streamed_kv_bytes > 0;
     plan.regime = weights ? kv ? Regime::BothStream : Regime::WeightsStream : kv ? Regime::KvStreams : Regime::AllFits;
@@ -370,9 +374,10 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 void check_request(const ResidencyRequest& request) {
     for (const PlanItem& item : request.schedule)
         CHECK((item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0)) && item.read_share > 0.0 &&
-                  item.read_share <= 1.0 && (item.tag == PlanTag::OnDemand || item.read_share == 1.0),
-              "an item of {} bytes in units of {} and copies of {}, read by {} of all passes", item.bytes,
-              item.unit_bytes, item.transfer_bytes, item.read_share);
+                  item.read_share <= 1.0 && item.slot_saves >= 0.0 &&
+                  (item.tag == PlanTag::OnDemand || (item.read_share == 1.0 && item.slot_saves == 1.0)),
+              "an item of {} bytes in units of {} and copies of {}, read by {} of all passes, {} copies fewer",
+              item.bytes, item.unit_bytes, item.transfer_bytes, item.read_share, item.slot_saves);
 }
 
 }  // namespace
@@ -381,6 +386,22 @@ std::string_view regime_name(Regime regime) {
     static constexpr std::array<std::string_view, 4> kNames{"all fits", "KV streams", "weights stream",
                                                             "weights and KV stream"};
     return kNames[static_cast<std::size_t>(regime)];
+}
+
+double expected_copies(const ResidencyRequest& request, const PlanItem& item) {
+    return item.tag == PlanTag::OnDemand && request.has_slots ? item.slot_saves : item.read_share;
+}
+
+CopiedBytes copied_bytes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes) {
+    CopiedBytes copied;
+    for (std::size_t i = 0; i < request.schedule.size(); ++i) {
+        const PlanItem& item = request.schedule[i];
+        double& bytes = item.tag == PlanTag::Kv         ? copied.kv
+                        : item.tag == PlanTag::OnDemand ? copied.on_demand
+                                                        : copied.weights;
+        bytes += expected_copies(request, item) * static_cast<double>(streamed_of(item, resident_bytes.at(i)));
+    }
+    return copied;
 }
 
 std::size_t least_budget_bytes(const ResidencyRequest& request) {

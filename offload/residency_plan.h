@@ -2,7 +2,8 @@
 // out.
 //
 // A resident byte saves one streamed byte per pass, whichever item it belongs to; of an item that is copied on demand,
-// only in the passes that read it. So the plan has to use up the budget, for items on demand last, and to spread
+// only in the passes that read it. A slot, which holds the items that are read most often of late, saves what the
+// caller expects of it. So the plan has to use up the budget, for items on demand last, and to spread
 // resident items evenly over the schedule: in one run, they would leave the link idle while they are computed, and
 // compute would wait for the link afterwards (README.md). The time of a pass is predicted by a simulation
 // (pass_simulation.cpp). Where there is a choice (weights or KV, a larger or a smaller ring), the shorter pass wins.
@@ -27,6 +28,9 @@ struct PlanItem {
     std::size_t bytes = 0;           // size of the item; 0: KV that does not exist yet
     double read_share = 1.0;         // OnDemand: expected share of passes that read the item; `compute_seconds` and
                                      // `host_bytes` are means over all passes
+    double slot_saves = 1.0;         // OnDemand: if the run of consecutive ones has slots, how many copies fewer a pass
+                                     // is expected to make with as many slots as the run has items up to this one than
+                                     // with one slot less. The sum over a run: the copies without slots
     std::size_t unit_bytes = 0;      // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
                                      // of KV: a KV chunk. The last unit of an item may be shorter
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and also between units
@@ -56,6 +60,20 @@ struct ResidencyRequest {
     bool has_slots = false;
     double fixed_seconds = 0.0;  // time of a pass outside the schedule: sampling, drafting without overlap
 };
+
+/// Returns how many copies of the item a pass is expected to make if the item is not resident (not among those that
+/// have a slot): 1, or of an item on demand what `request` says.
+[[nodiscard]] double expected_copies(const ResidencyRequest& request, const PlanItem& item);
+
+/// Bytes that a pass is expected to copy.
+struct CopiedBytes {
+    double weights = 0.0;  // without items on demand
+    double on_demand = 0.0;
+    double kv = 0.0;
+    [[nodiscard]] double all() const { return weights + on_demand + kv; }
+};
+/// Returns what a pass is expected to copy with this residency; `resident_bytes` is as in simulate_passes().
+[[nodiscard]] CopiedBytes copied_bytes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes);
 
 enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream };
 /// Returns "all fits", "KV streams", "weights stream" or "weights and KV stream".

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/plan/pass_items.h"
+#include "runtime/plan/expert_misses.h"
 
 namespace slipstream {
 

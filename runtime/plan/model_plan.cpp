@@ -1,6 +1,7 @@
 #include "runtime/plan/model_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -82,11 +83,12 @@ bool ModelPlan::experts_and_others_stream() const {
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
-    return {.schedule = plan_schedule(pass_items_, request_.rates,
-                                      {.n_tokens = n_tokens,
-                                       .text_tokens = text_tokens < request_.context_tokens
-                                                          ? text_tokens
-                                                          : round_up(request_.context_tokens, kChunkTokens)}),
+    return {.schedule = plan_schedule(
+                pass_items_, request_.rates,
+                {.n_tokens = n_tokens,
+                 .text_tokens = text_tokens < request_.context_tokens ? text_tokens
+                                                                      : round_up(request_.context_tokens, kChunkTokens),
+                 .miss_factor = miss_factor_}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,
@@ -104,6 +106,18 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
 
 SimulatedPass ModelPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) const {
     return simulate_passes(residency_request(n_tokens, text_tokens), residency_.resident_bytes, residency_.ring_bytes);
+}
+
+ModelPlan ModelPlan::with_miss_factor(double miss_factor) const {
+    ModelPlan plan = *this;
+    plan.miss_factor_ = miss_factor;
+    const ResidencyRequest request = plan.residency_request(pass_tokens_, request_.context_tokens);
+    const CopiedBytes copied = copied_bytes(request, residency_.resident_bytes);
+    const SimulatedPass pass = plan.pass(pass_tokens_);
+    plan.residency_.streamed_weights_bytes = static_cast<std::size_t>(std::llround(copied.weights + copied.on_demand));
+    plan.residency_.pass_seconds = pass.seconds;
+    plan.residency_.link_busy_fraction = pass.link_busy_fraction;
+    return plan;
 }
 
 std::size_t ModelPlan::weights_bytes() const {

@@ -95,6 +95,10 @@ public:
     [[nodiscard]] std::size_t kv_bytes() const;
     /// Returns [n_layers]: the slots of experts of each layer; empty if there are none.
     [[nodiscard]] std::vector<std::int32_t> expert_slots() const;
+    /// Returns this plan, with the same placement, for a text that misses experts without slots `miss_factor` times as
+    /// often as expected_hits() says.
+    [[nodiscard]] ModelPlan with_miss_factor(double miss_factor) const;
+    [[nodiscard]] double miss_factor() const { return miss_factor_; }
     /// Returns whether pass item `i` is in host memory, to be copied from there. Of KV: a part of it.
     [[nodiscard]] bool is_on_host(std::size_t i) const;
     /// Returns the bytes of pinned host memory for everything that streams: whole weight items, and the part of the KV
@@ -117,6 +121,7 @@ private:
     std::vector<WeightItem> items_;
     std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;
+    double miss_factor_ = 1.0;
     std::size_t least_ring_bytes_ = 0;     // weights that the ring must hold at once; 0: two items are enough
     std::size_t least_kv_ring_bytes_ = 0;  // bytes needed in addition, if KV streams too
     ResidencyPlan residency_;

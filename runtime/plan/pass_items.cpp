@@ -1,7 +1,6 @@
 #include "runtime/plan/pass_items.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -57,7 +56,7 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
     if (item.expert != kNoExpert) {
         const ExpertsConfig& experts = request.config->experts(item.layer);
         pass_item.tag = PlanTag::OnDemand;
-        pass_item.chosen_share = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
+        pass_item.choice = {.n_experts = experts.n_experts, .n_chosen = experts.n_chosen};
     }
     for (const WeightPart& part : item.parts) {
         const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role, part.expert);
@@ -66,6 +65,33 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
     }
     return pass_item;
 }
+
+/// Expected misses of the layers of one schedule, computed once for layers that are alike.
+class LayerMisses {
+public:
+    explicit LayerMisses(const PassLoad& load) : load_(load) {}
+
+    /// Returns PlanItem::slot_saves of the next item of the schedule.
+    double saved_by_slot_of(const PassItem& item) {
+        if (item.tag != PlanTag::OnDemand) {
+            n_before_ = 0;
+            return 1.0;
+        }
+        if (misses_.empty() || choice_ != item.choice) {
+            choice_ = item.choice;
+            misses_ = expected_misses(choice_, static_cast<double>(load_.n_tokens), load_.miss_factor);
+        }
+        CHECK(n_before_ < choice_.n_experts, "more than {} experts in a layer", choice_.n_experts);
+        const auto slot = static_cast<std::size_t>(n_before_++);
+        return misses_[slot] - misses_[slot + 1];
+    }
+
+private:
+    PassLoad load_;
+    ExpertChoice choice_{};
+    std::vector<double> misses_;  // expected_misses() of choice_
+    std::int64_t n_before_ = 0;   // experts of the layer that were asked about
+};
 
 }  // namespace
 
@@ -79,10 +105,6 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
         all += std::min(of_layer.value_or(kMaxKvBytes), kMaxKvBytes - all);  // at most kMaxKvBytes
     }
     return all;
-}
-
-double expected_share(double chosen_share, double n_tokens) {
-    return chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - chosen_share, n_tokens);
 }
 
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
@@ -99,6 +121,7 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
     schedule.reserve(items.size());
     const auto tokens = static_cast<double>(load.n_tokens);
     const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
+    LayerMisses misses(load);
     for (const PassItem& pass_item : items) {
         PlanItem item{.tag = pass_item.tag,
                       .bytes = pass_item.bytes,
@@ -116,9 +139,11 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
         // Of an expert: how often it is read, and the tokens that it is then multiplied with.
-        const double share = expected_share(pass_item.chosen_share, tokens);
+        const double chosen = pass_item.chosen_share();
+        const double share = expected_share(chosen, tokens);
         item.read_share = share;
-        const double vectors = pass_item.chosen_share >= 1.0 ? tokens : tokens * pass_item.chosen_share / share;
+        item.slot_saves = misses.saved_by_slot_of(pass_item);
+        const double vectors = chosen >= 1.0 ? tokens : tokens * chosen / share;
         for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += share * static_cast<double>(part.bytes) *
                                     rates.weights[static_cast<std::size_t>(part.dtype)].seconds(vectors);

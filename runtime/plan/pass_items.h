@@ -14,6 +14,7 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/model/weights.h"
+#include "runtime/plan/expert_misses.h"
 #include "runtime/plan/pass_cost.h"
 
 namespace slipstream {
@@ -38,14 +39,13 @@ struct PassItem {
         std::size_t bytes = 0;
     };
     std::vector<Part> parts;  // empty for KV
-    /// Of an item of an expert (OnDemand): the probability that a token chooses it, chosen / experts of the layer; else
-    /// 1.
-    double chosen_share = 1.0;
+    ExpertChoice choice{};    // of an expert (OnDemand): the experts of its layer
+    /// Returns the probability that a token chooses the item: of an expert chosen / experts of its layer; else 1.
+    [[nodiscard]] double chosen_share() const {
+        return tag == PlanTag::OnDemand ? static_cast<double>(choice.n_chosen) / static_cast<double>(choice.n_experts)
+                                        : 1.0;
+    }
 };
-
-/// Returns the probability that an item with this PassItem::chosen_share is read in a pass of `n_tokens` tokens, which
-/// choose experts independently and evenly. Real tokens choose more alike, so a pass reads at most so much.
-[[nodiscard]] double expected_share(double chosen_share, double n_tokens);
 
 /// What the items are made from. Pointers must not be null (CHECKed).
 struct PassItemRequest {
@@ -69,6 +69,7 @@ struct PassLoad {
     std::int64_t n_tokens = 1;  // tokens that the pass processes
     /// Committed tokens before it; more than the context counts as the context.
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
+    double miss_factor = 1.0;  // as of expected_misses()
 };
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.

@@ -143,6 +143,15 @@ bool SplitPlan::prompts_read_weights_once() const {
     return std::ranges::all_of(ranks_, &ModelPlan::prompts_read_weights_once);
 }
 
+SplitPlan SplitPlan::with_miss_factor(double miss_factor) const {
+    SplitPlan plan = *this;
+    if (miss_factor == ranks_.front().miss_factor()) return plan;
+    for (ModelPlan& rank : plan.ranks_) rank = rank.with_miss_factor(miss_factor);
+    plan.sums_ = {};
+    plan.sum_up();
+    return plan;
+}
+
 void SplitPlan::sum_up() {
     for (const ModelPlan& rank : ranks_) {
         const ResidencyPlan& plan = rank.residency();

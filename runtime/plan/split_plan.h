@@ -42,6 +42,8 @@ public:
     /// Predicts a pass of `n_tokens` tokens on all devices, after `text_tokens` committed ones or at full context.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
+    /// Returns ModelPlan::with_miss_factor() for all devices.
+    [[nodiscard]] SplitPlan with_miss_factor(double miss_factor) const;
     /// Returns a plan with the sums, over all devices, of the bytes of their plans; per-item members are empty. Its
     /// seconds and link fraction are those of a pass of pass_tokens() tokens over all devices, its regime that of the
     /// whole model.

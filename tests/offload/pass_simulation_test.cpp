@@ -159,7 +159,7 @@ TEST(PassSimulation, ABlockLargerThanTheRingIsABug) {
 PlanItem on_demand(double compute_seconds, double share = 1.0) {
     PlanItem item = block(compute_seconds);
     item.tag = PlanTag::OnDemand;
-    item.read_share = share;
+    item.read_share = item.slot_saves = share;
     return item;
 }
 
@@ -186,6 +186,22 @@ TEST(PassSimulation, ARunOnDemandIsComputedWhileItIsCopied) {
     EXPECT_DOUBLE_EQ(simulate_passes(request, all_but_one, 2 * kBlock).seconds, 6.0);
     request.link_bytes_per_second = kBlock / 40.0;
     EXPECT_DOUBLE_EQ(simulate_passes(request, all_but_one, 2 * kBlock).seconds, 10.0 + 0.75);
+}
+
+// With slots, what is copied is what the items without one save; what is computed is what is read.
+TEST(PassSimulation, OfSlotsTheExpectedCopiesCount) {
+    // A quarter of eight items is read, three seconds of computing each. Four slots leave half a copy.
+    ResidencyRequest request = request_of({8, on_demand(0.25 * 3.0, 0.25)});
+    for (std::size_t i = 0; i < 8; ++i) request.schedule[i].slot_saves = i < 4 ? 0.375 : 0.125;
+    request.link_bytes_per_second = kBlock / 40.0;
+    const std::vector<std::size_t> half{kBlock, kBlock, kBlock, kBlock, 0, 0, 0, 0};
+    request.has_slots = true;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, half, 2 * kBlock).seconds, 0.5 * 40.0 + 0.5 * 3.0);
+    EXPECT_DOUBLE_EQ(copied_bytes(request, half).on_demand, 0.5 * kBlock);
+    // Fixed: a copy, and then computing it.
+    request.has_slots = false;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, half, 2 * kBlock).seconds, 40.0 + 3.0);
+    EXPECT_DOUBLE_EQ(copied_bytes(request, half).on_demand, 1.0 * kBlock);
 }
 
 TEST(PassSimulation, WhatIsDemandedSharesTheLinkWithScheduledCopies) {

@@ -46,7 +46,7 @@ PlanItem kv(std::size_t n_chunks, std::size_t chunk_bytes) {
 PlanItem on_demand(std::size_t bytes, double share) {
     PlanItem item = weights(bytes);
     item.tag = PlanTag::OnDemand;
-    item.read_share = share;
+    item.read_share = item.slot_saves = share;
     item.compute_seconds *= share;
     return item;
 }
@@ -310,6 +310,29 @@ TEST(ResidencyPlan, ItemsOnDemandGetSlots) {
     EXPECT_EQ(all.slot_bytes, 0U);
 }
 
+// The first slots of a layer save most, as where some items are read more often than others.
+TEST(ResidencyPlan, SlotsSaveWhatIsExpectedOfThem) {
+    ResidencyRequest request = mixture(8, kMiB / 32);
+    request.ring_bytes = 4 * kMiB;
+    for (std::size_t i = 0; i < request.schedule.size(); ++i)
+        if (request.schedule[i].tag == PlanTag::OnDemand) request.schedule[i].slot_saves = i % 10 < 6 ? 0.45 : 0.05;
+    for (const std::int32_t free : {0, 1, 20, 40, 55}) {  // MiB for items on demand
+        request.budget_bytes = static_cast<std::size_t>(4 + 16 + 8 + free) * kMiB;
+        request.has_slots = false;
+        const ResidencyPlan fixed = plan_residency(request);
+        request.has_slots = true;
+        const ResidencyPlan plan = plan_residency(request);
+        double saved = 0.0;
+        for (std::int32_t layer = 0; layer < std::ssize(plan.slots); ++layer)
+            for (std::int32_t slot = 0; slot < plan.slots[static_cast<std::size_t>(layer)]; ++slot)
+                saved += request.schedule[static_cast<std::size_t>(10 * layer + 2 + slot)].slot_saves;
+        EXPECT_NEAR(static_cast<double>(plan.streamed_weights_bytes), (16.0 - saved) * kMiB, 1.0);
+        EXPECT_EQ(fixed.streamed_weights_bytes, (64 - static_cast<std::size_t>(free)) * kMiB / 4);
+        EXPECT_LE(plan.streamed_weights_bytes, fixed.streamed_weights_bytes);
+        EXPECT_LE(plan.pass_seconds, fixed.pass_seconds * (1.0 + 1e-9));
+    }
+}
+
 // Items of several sizes: a slot holds the largest of its run, and a layer has no more slots than items.
 TEST(ResidencyPlan, SlotsHoldTheLargestItem) {
     ResidencyRequest request{
@@ -402,6 +425,7 @@ protected:
                 request.schedule.push_back(random_weights());
                 request.schedule.back().tag = PlanTag::OnDemand;
                 request.schedule.back().read_share = drawn(1, 100) / 100.0;
+                request.schedule.back().slot_saves = drawn(0, 100) / 100.0;
             }
         }
         request.fixed_bytes = bytes(0, 50'000);
@@ -451,7 +475,8 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
             (is_in_slot ? in_slots : taken) += plan.resident_bytes[i];
             const std::size_t read = item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
             streamed += std::min(read, item.bytes - plan.resident_bytes[i]);
-            expected += item.read_share * static_cast<double>(std::min(read, item.bytes - plan.resident_bytes[i]));
+            const double copies = asked.has_slots && item.tag == PlanTag::OnDemand ? item.slot_saves : item.read_share;
+            expected += copies * static_cast<double>(std::min(read, item.bytes - plan.resident_bytes[i]));
             kv_streams = kv_streams || (item.tag == PlanTag::Kv && plan.resident_bytes[i] < item.bytes);
         }
         if (streamed > 0) taken += asked.streaming_bytes + (kv_streams ? asked.kv_streaming_bytes : 0);
@@ -470,6 +495,7 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
 TEST_F(RandomRequest, MoreMemoryIsNeverSlower) {
     for (int round = 0; round < 60; ++round) {
         ResidencyRequest asked = request();
+        asked.has_slots = round % 2 == 0;
         const std::size_t least = least_budget_bytes(asked);
         const std::size_t all = asked.fixed_bytes + total_bytes(asked);
         double largest_copy = 0.0;
@@ -494,6 +520,7 @@ TEST_F(RandomRequest, MoreMemoryIsNeverSlower) {
 TEST_F(RandomRequest, AFasterLinkIsNeverSlower) {
     for (int round = 0; round < 100; ++round) {
         ResidencyRequest asked = request();
+        asked.has_slots = round % 2 == 0;
         const std::size_t least = least_budget_bytes(asked);
         asked.budget_bytes = least + (asked.fixed_bytes + total_bytes(asked) - least) / 2;
         const double before = plan_residency(asked).pass_seconds;

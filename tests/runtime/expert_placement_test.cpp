@@ -140,10 +140,10 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
         double bytes = 0.0;
         const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = n_tokens});
         for (std::size_t i = 0; i < schedule.size(); ++i) {
-            EXPECT_EQ(schedule[i].tag == PlanTag::OnDemand, pass_items[i].chosen_share < 1.0);
+            EXPECT_EQ(schedule[i].tag == PlanTag::OnDemand, pass_items[i].chosen_share() < 1.0);
             EXPECT_DOUBLE_EQ(schedule[i].read_share,
-                             expected_share(pass_items[i].chosen_share, static_cast<double>(n_tokens)));
-            if (pass_items[i].chosen_share < 1.0) bytes += schedule[i].compute_seconds;
+                             expected_share(pass_items[i].chosen_share(), static_cast<double>(n_tokens)));
+            if (pass_items[i].chosen_share() < 1.0) bytes += schedule[i].compute_seconds;
         }
         return bytes;
     };
@@ -151,6 +151,37 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
     EXPECT_DOUBLE_EQ(read(1), all * 2 / 8);
     EXPECT_DOUBLE_EQ(read(2), all * (1 - 0.75 * 0.75));
     EXPECT_NEAR(read(200), all, all * 1e-9);
+}
+
+// What the slots of a layer save adds up to what is copied without them, and from any slot on to what is still copied.
+TEST(ExpertPlacement, APlanCountsTheCopiesThatSlotsSave) {
+    const auto files = mixture(DType::F32, false, 8, 2);
+    const ModelWeights weights = files->weights();
+    const auto items = cut_weight_items(weights, WeightRounding::None, std::size_t{1} << 30);
+    const auto pass_items = make_pass_items({.config = &files->config(),
+                                             .weights = &weights,
+                                             .items = items,
+                                             .kv_dtype = DType::F16,
+                                             .context_tokens = 512});
+    for (const std::int64_t n_tokens : {1, 4, 100}) {
+        for (const double factor : {1.0, 0.25}) {
+            const std::vector<double> misses = expected_misses({8, 2}, static_cast<double>(n_tokens), factor);
+            const auto schedule = plan_schedule(pass_items, {}, {.n_tokens = n_tokens, .miss_factor = factor});
+            std::int64_t n_experts = 0;
+            double left = 0.0;
+            for (std::size_t i = 0; i < schedule.size(); ++i) {
+                if (schedule[i].tag != PlanTag::OnDemand) {
+                    EXPECT_EQ(schedule[i].slot_saves, 1.0);
+                    continue;
+                }
+                const auto slot = static_cast<std::size_t>(n_experts++ % 8);
+                if (slot == 0) left = misses[0];
+                left -= schedule[i].slot_saves;
+                EXPECT_NEAR(left, misses[slot + 1], 1e-12);
+            }
+            EXPECT_EQ(n_experts, 3 * 8);
+        }
+    }
 }
 
 TEST(ExpertPlacement, BytesOfExpertsAndOfWhatATokenReadsAreCounted) {

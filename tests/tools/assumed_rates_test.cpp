@@ -31,12 +31,16 @@ Settings settings_of(const OptionValues& values) {
     const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
     return {test_command(), {&test_command(), 1}, values, nothing, {}, ""};
 }
-std::optional<Assumptions> assumed(const std::string& text) {
+AssumedValues assumed_values(const std::string& text) {
     return assumed_setting(settings_of({{"assume", {text}}}));
+}
+std::optional<Assumptions> assumed(const std::string& text) {
+    return assumed_values(text).drafter;
 }
 
 TEST(Assumptions, AreRead) {
-    EXPECT_FALSE(assumed_setting(settings_of({})));
+    EXPECT_FALSE(assumed_setting(settings_of({})).drafter);
+    EXPECT_FALSE(assumed_setting(settings_of({})).hits);
     const Assumptions some = assumed("acceptance=.95,hidden=0.7").value();
     EXPECT_DOUBLE_EQ(some.acceptance, 0.95);
     EXPECT_DOUBLE_EQ(some.hidden, 0.7);
@@ -44,11 +48,22 @@ TEST(Assumptions, AreRead) {
     EXPECT_EQ(some.view(8).value().options.budget_tokens, 4096);
     EXPECT_EQ(some.view(8).value().options.type, ViewType::Rows);
     const Assumptions paged =
-        assumed_setting(settings_of({{"assume", {"acceptance=.95"}}, {"view-type", {"q4"}}})).value();
+        assumed_setting(settings_of({{"assume", {"acceptance=.95"}}, {"view-type", {"q4"}}})).drafter.value();
     EXPECT_EQ(paged.view(8).value().options.type, ViewType::Q4);
     const Assumptions all = assumed("view=1024,draft=.003,acceptance=0,hidden=1").value();
     EXPECT_DOUBLE_EQ(all.draft_seconds.value(), 0.003);
     EXPECT_FALSE(all.view(8)) << "something else drafts";
+}
+
+// Hits are of the model, and need no drafter.
+TEST(Assumptions, HitsStandAlone) {
+    const AssumedValues alone = assumed_values("hits=.85");
+    EXPECT_DOUBLE_EQ(alone.hits.value(), 0.85);
+    EXPECT_FALSE(alone.drafter);
+    const AssumedValues both = assumed_values("acceptance=.95,hits=0.5,draft=.003");
+    EXPECT_DOUBLE_EQ(both.hits.value(), 0.5);
+    EXPECT_DOUBLE_EQ(both.drafter.value().acceptance, 0.95);
+    EXPECT_FALSE(assumed_values("acceptance=.95").hits);
 }
 
 TEST(Assumptions, MistakesAreNamed) {
@@ -60,7 +75,10 @@ TEST(Assumptions, MistakesAreNamed) {
                                                           {"acceptance=.9,view=4", "from 512"},
                                                           {"acceptance=.9,draft=-1", "found '-1'"},
                                                           {"acceptance=.9,speed=3", "found 'speed=3'"},
-                                                          {"acceptance=nan", "found 'nan'"}})
+                                                          {"acceptance=nan", "found 'nan'"},
+                                                          {"hits=1.1", "from 0 to 1 expected, found '1.1'"},
+                                                          {"hits", "found ''"},
+                                                          {"hits=.9,hidden=0", "acceptance=.95"}})
         EXPECT_THAT(error_text<UsageError>([&] { static_cast<void>(assumed(text)); }), HasSubstr(said));
 }
 

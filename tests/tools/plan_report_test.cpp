@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "runtime/plan/expert_misses.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream::tools {
@@ -44,12 +45,17 @@ TEST(PlanReport, WorkOfADeviceIsThatOfOneToken) {
             const ResidencyPlan& plan = report.plan.ranks()[i].residency();
             const DeviceWork& work = report.devices[i];
             ASSERT_GT(plan.most_streamed_weights_bytes, 0U);
-            // 4 of 128 experts, of those without a slot.
-            EXPECT_NEAR(work.streamed_bytes,
-                        static_cast<double>(plan.most_streamed_weights_bytes - plan.slot_bytes) / 32, 1.0);
+            // 4 of 128 experts, but for those in slots.
+            double copied = 0.0;
+            for (const std::int32_t slots : report.plan.ranks()[i].expert_slots())
+                copied += 4.0 * (1.0 - expected_hits({128, 4}, slots));
+            const double expert_bytes = static_cast<double>(plan.most_streamed_weights_bytes) / (18.0 * 128.0);
+            EXPECT_NEAR(work.streamed_bytes, copied * expert_bytes, 1.0);
+            EXPECT_LT(work.streamed_bytes,
+                      0.6 * static_cast<double>(plan.most_streamed_weights_bytes - plan.slot_bytes) / 32);
             EXPECT_DOUBLE_EQ(work.link_seconds, work.streamed_bytes / asked.hardware.link_of(i));
             if (pass_tokens > 1) {
-                EXPECT_LT(work.streamed_bytes, 0.2 * static_cast<double>(plan.streamed_weights_bytes));
+                EXPECT_LT(work.streamed_bytes, 0.1 * static_cast<double>(plan.streamed_weights_bytes));
             }
             least += work.compute_seconds;
         }
@@ -298,6 +304,102 @@ TEST(PlanReport, WaysAreComparedForEachSizeOfPass) {
     // Room for the files, but not for the KV cache beside them.
     tight.hardware.host_bytes = file_bytes(tight.model.weights, tight.model.config);
     EXPECT_EQ(with_ways(tight).way(WayKind::CpuOnly), nullptr) << "what is on the card does not fit into the host";
+}
+
+// gpt-oss-20b on 8 GiB: two thirds of the experts have slots.
+PlanRequest mixture_request() {
+    PlanRequest asked = request("1x4090", "gpt-oss-20b", Quantisation::MXFP4, 8192);
+    asked.pass_tokens = 1;
+    asked.hardware.device_bytes = 8 * kGiB;
+    return asked;
+}
+
+// Slots of layers that a GPU and the CPU share need all experts of the GPU's layers in pinned memory. Where
+// --host-memory does not hold them, those on the GPU stay there.
+TEST(PlanReport, SharedLayersKeepToTheHostsBudget) {
+    PlanRequest asked = mixture_request();
+    const PlanReport roomy = with_ways(asked);
+    ASSERT_EQ(roomy.experts.regime, ExpertRegime::InSlots);
+    asked.hardware.host_budget_bytes = 9 * kGiB / 2;
+    const PlanReport tight = with_ways(asked);
+    ASSERT_EQ(tight.experts.regime, ExpertRegime::Fixed);
+    ASSERT_NE(roomy.way(WayKind::Shared), nullptr);
+    ASSERT_NE(tight.way(WayKind::Shared), nullptr);
+    EXPECT_EQ(tight.way(WayKind::Shared)->layers, roomy.way(WayKind::Shared)->layers);
+    EXPECT_GT(tight.way(WayKind::Shared)->one_seconds, 1.02 * roomy.way(WayKind::Shared)->one_seconds);
+}
+
+TEST(PlanReport, OneMoreGibIsPlannedAnew) {
+    const PlanRequest asked = mixture_request();
+    PlanReport report = make_plan_report(asked);
+    plan_one_more_gib(asked, report);
+    ASSERT_TRUE(report.one_more_gib);
+    PlanRequest more = asked;
+    more.hardware.device_bytes += kGiB;
+    const PlanReport changed = make_plan_report(more);
+    EXPECT_DOUBLE_EQ(report.one_more_gib->hits, changed.experts.hits);
+    EXPECT_DOUBLE_EQ(report.one_more_gib->tokens_per_second, 1.0 / changed.one.seconds);
+    EXPECT_GT(report.one_more_gib->hits, report.experts.hits);
+    EXPECT_GT(report.one_more_gib->tokens_per_second, 1.0 / report.one.seconds);
+    // Nothing is said where all experts fit, or where the host lacks the memory.
+    more.hardware.device_bytes = 16 * kGiB;
+    PlanReport fits = make_plan_report(more);
+    ASSERT_EQ(fits.experts.regime, ExpertRegime::Fit);
+    EXPECT_EQ(fits.experts.hits, 1.0);
+    plan_one_more_gib(more, fits);
+    EXPECT_FALSE(fits.one_more_gib);
+}
+
+TEST(PlanReport, ExpertsOfAPlan) {
+    PlanRequest asked = mixture_request();
+    const ExpertPlan slots = make_plan_report(asked).experts;
+    EXPECT_EQ(slots.n_experts, 24 * 32);
+    EXPECT_EQ(slots.layer_experts, 32);
+    EXPECT_GE(slots.n_slots, 24 * slots.least_slots);
+    EXPECT_LE(slots.n_slots, 24 * slots.most_slots);
+    EXPECT_LE(slots.most_slots, slots.least_slots + 1);
+    EXPECT_GE(slots.hits, expected_hits({32, 4}, slots.least_slots));
+    EXPECT_LE(slots.hits, expected_hits({32, 4}, slots.most_slots));
+    asked.hardware.host_budget_bytes = 9 * kGiB / 2;
+    const ExpertPlan fixed = make_plan_report(asked).experts;
+    EXPECT_EQ(fixed.n_slots, 0);
+    EXPECT_NEAR(fixed.hits, static_cast<double>(slots.n_slots) / slots.n_experts, 0.01);
+    // Of 4 experts in each of 24 layers.
+    const double expert = static_cast<double>(slots.slot_bytes) / static_cast<double>(slots.n_slots);
+    EXPECT_NEAR(slots.copied_bytes, (1.0 - slots.hits) * 24 * 4 * expert, 1e-6 * slots.copied_bytes);
+    EXPECT_NEAR(fixed.copied_bytes, (1.0 - fixed.hits) * 24 * 4 * expert, 1e-6 * fixed.copied_bytes);
+    asked.hardware.host_budget_bytes = 100 * kGiB;
+    asked.hardware.device_bytes = 2 * kGiB;
+    const ExpertPlan none = make_plan_report(asked).experts;
+    EXPECT_EQ(none.regime, ExpertRegime::Stream);
+    EXPECT_EQ(none.hits, 0.0);
+}
+
+TEST(PlanReport, HitsCanBeAssumed) {
+    PlanRequest asked = mixture_request();
+    const PlanReport prior = make_plan_report(asked);
+    for (const double hits : {0.0, 0.5, 0.9, 0.99, 1.0}) {
+        asked.assumed_hits = hits;
+        assume_hits(asked);
+        const PlanReport report = make_plan_report(asked);
+        EXPECT_NEAR(report.experts.hits, hits, hits > 0.0 ? 0.005 : 0.02);
+        EXPECT_EQ(report.experts.n_slots, prior.experts.n_slots) << "a run does not know";
+        const bool hits_more = report.experts.hits > prior.experts.hits;
+        const bool is_faster = report.one.seconds < prior.one.seconds;
+        EXPECT_EQ(is_faster, hits_more) << hits;
+        EXPECT_DOUBLE_EQ(report.plan.sums().pass_seconds, report.one.seconds);
+    }
+    // Of the four experts of a token no more can hit than there are slots.
+    asked.assumed_hits = 0.9;
+    asked.hardware.device_bytes = 3 * kGiB;
+    ASSERT_LT(make_plan_report(asked).experts.most_slots, 4);
+    EXPECT_THAT(error_text<RequestError>([&] { assume_hits(asked); }), HasSubstr(" at most"));
+    asked.hardware.device_bytes = 16 * kGiB;
+    EXPECT_THAT(error_text<RequestError>([&] { assume_hits(asked); }),
+                HasSubstr("no expert has a slot in this plan (experts fit)"));
+    PlanRequest dense = request("1x4090", "llama-70b", Quantisation::Q4_K_M, 8192);
+    dense.assumed_hits = 0.9;
+    EXPECT_THAT(error_text<RequestError>([&] { assume_hits(dense); }), HasSubstr("the model has no experts"));
 }
 
 TEST(FasterWayNote, NamesTheFastestWayIfItIsMuchFaster) {

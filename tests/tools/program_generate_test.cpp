@@ -177,6 +177,7 @@ TEST(Generate, StatisticsHoldEveryKey) {
     EXPECT_EQ(stats["budget_mean"], 1.0);
     EXPECT_TRUE(stats["exact"].is_null());
     EXPECT_TRUE(stats["experts"].is_null());  // the model has none
+    EXPECT_TRUE(stats["plan"]["experts"].is_null());
     EXPECT_GT(stats["prefill_seconds"], 0.0);
     EXPECT_GT(stats["decode_seconds"], 0.0);
     EXPECT_GT(stats["tokens_per_second"], 0.0);

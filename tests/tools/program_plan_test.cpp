@@ -350,9 +350,26 @@ TEST(Plan, AMixtureOnGpus) {
     const double pinned = streams["plan"]["pinned_bytes"].get<double>();
     const double copied = streams["plan"]["streamed_weights_bytes"].get<double>();
     const double slots = streams["device_memory"][0]["experts"].get<double>();
-    EXPECT_GT(pinned, 55e9);                               // all experts
-    EXPECT_GT(slots, 15e9);                                // a fifth or more of the device
-    EXPECT_NEAR(copied, (pinned - slots) * 4 / 128, 1.0);  // 4 of 128 are chosen
+    EXPECT_GT(pinned, 55e9);  // all experts
+    EXPECT_GT(slots, 15e9);   // a fifth or more of the device
+    const nlohmann::json& experts = streams["plan"]["experts"];
+    EXPECT_EQ(experts["regime"], "experts in slots");
+    EXPECT_EQ(experts["of"], 36 * 128);
+    EXPECT_EQ(experts["slot_bytes"], slots);
+    EXPECT_EQ(experts["hits_from"], "prior");
+    EXPECT_EQ(experts["copied_bytes"], copied);
+    EXPECT_TRUE(experts["reason"].is_null());
+    // 4 of 128 are chosen, and a third of them, in slots, hit as the prior says; between .82 and .92.
+    EXPECT_GT(experts["hits"], 0.82);
+    EXPECT_LT(experts["hits"], 0.92);
+    EXPECT_NEAR(copied, pinned * 4 / 128 * (1.0 - experts["hits"].get<double>()), 0.01 * copied);
+    EXPECT_GT(streams["one_more_gib"]["hits"], experts["hits"]);
+    EXPECT_GT(streams["one_more_gib"]["tokens_per_second"], streams["tokens_per_second"][0]["tokens_per_second"]);
+    EXPECT_EQ(fits["plan"]["experts"]["regime"], "experts fit");
+    EXPECT_EQ(fits["plan"]["experts"]["reason"], "all experts fit");
+    EXPECT_TRUE(fits["plan"]["experts"]["hits_from"].is_null());
+    EXPECT_TRUE(fits["one_more_gib"].is_null());
+    EXPECT_TRUE(planned({"--profile", "1x4090", "--shape", "1b"})["plan"]["experts"].is_null());
     EXPECT_GT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9);
     EXPECT_LT(streams["passes"][0]["seconds"].get<double>(), copied / 25.2e9 + 0.02);
     const ProgramResult expected = run_program({"plan", "--profile", "2x4090-x16", "--shape", "gpt-oss-120b", "--quant",
@@ -370,7 +387,11 @@ TEST(Plan, AMixtureOnGpus) {
                                           "8192", "--host-memory", "50G"});
     EXPECT_EQ(fixed["device_memory"][0]["experts"], 0);
     EXPECT_NEAR(fixed["plan"]["pinned_bytes"].get<double>(), pinned - slots, 0.01 * pinned);
-    EXPECT_NEAR(fixed["plan"]["streamed_weights_bytes"].get<double>(), copied, 0.01 * copied);
+    const double even = (pinned - slots) * 4 / 128;
+    EXPECT_NEAR(fixed["plan"]["streamed_weights_bytes"].get<double>(), even, 0.01 * even);
+    EXPECT_EQ(fixed["plan"]["experts"]["regime"], "experts fixed");
+    EXPECT_EQ(fixed["plan"]["experts"]["hits_from"], "even");
+    EXPECT_THAT(fixed["plan"]["experts"]["reason"].get<std::string>(), HasSubstr("of which 50.0 GiB may be used"));
     const auto text = [](const std::vector<std::string>& more) {
         std::vector<std::string> arguments{"plan",         "--no-config", "--profile", "1x4090", "--shape",
                                            "gpt-oss-120b", "--quant",     "MXFP4",     "--ctx",  "8192"};
@@ -379,6 +400,11 @@ TEST(Plan, AMixtureOnGpus) {
     };
     EXPECT_THAT(text({"--host-memory", "70G"}),
                 testing::ContainsRegex("slots +for [0-9]+ to [0-9]+ of 128 experts of a layer, .* in host memory"));
+    EXPECT_THAT(text({}),
+                AllOf(testing::ContainsRegex("hits +8[0-9.]+ % of the experts .*prior from public traces"),
+                      testing::ContainsRegex("one more GiB +[0-9.]+ tokens/s instead of [0-9.]+ for passes")));
+    EXPECT_THAT(text({"--assume", "hits=.5"}), testing::ContainsRegex("hits +50.0 % of the experts .*--assume"));
+    EXPECT_THAT(text({"--host-memory", "50G"}), HasSubstr("if tokens choose experts evenly)"));
     EXPECT_THAT(text({"--host-memory", "50G"}),
                 AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50.0 GiB may be used")));
     // The same where the KV of a server's earlier texts takes it.
@@ -423,11 +449,15 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
              {{"--assume", "hidden=0"}, "acceptance=.95"},
+             {{"--assume", "hits=2"}, "from 0 to 1 expected, found '2'"},
              {{"--link-gib-s", "x"}, "GiB a second from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));
     }
+    const ProgramResult hits = refused({"--profile", "1x4090", "--shape", "1b", "--assume", "hits=.9"});
+    EXPECT_EQ(hits.code, 1);
+    EXPECT_THAT(hits.err, HasSubstr("--assume hits=0.9: no expert has a slot in this plan"));
     const ProgramResult card = refused({"--devices", "cuda:99"});
     EXPECT_EQ(card.code, 1);
     EXPECT_THAT(card.err, HasSubstr("use --devices cpu"));

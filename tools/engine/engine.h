@@ -179,6 +179,8 @@ public:
     [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
     /// Returns the residency plan of all devices; null for a single CPU without a memory budget.
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
+    /// Returns the line that says why experts have no slots, as PlanWithin::fixed_note.
+    [[nodiscard]] const std::string& fixed_experts_note() const { return fixed_experts_note_; }
     /// Returns the memory of each device by purpose, [devices]; empty if there is no plan.
     [[nodiscard]] const std::vector<DeviceMemory>& device_memory() const { return device_memory_; }
     /// Returns the host memory of what streams, and of hidden states between several devices; null on one device if

@@ -15,6 +15,7 @@
 #include "runtime/model/item_memory.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
+#include "runtime/plan/expert_plan.h"
 #include "runtime/plan/pass_items.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
@@ -141,7 +142,7 @@ void LoadedModel::look_for_a_faster_way(const PlacementRequest& request) {
                       .offload_options = offload().streaming_options,
                       .split_pass_tokens = offload().expect_tokens.value_or(1),
                       .host_rates = host_rates(),
-                      .host_bytes = host_memory().available_bytes};
+                      .host = {offload().host_memory, host_memory().available_bytes}};
     for (const EngineDevice& each : devices()) asked.device_names.push_back(each.choice.name());
     faster_way_ = faster_way_note(compare_ways(asked), plan_->pass_tokens());
 }
@@ -184,7 +185,7 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
         callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
-    const std::string slots = expert_slots_text(*plan_);
+    const std::string slots = expert_slots_text(expert_plan(*plan_));
     callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring{})",
                                regime_name(plan.regime), size_text(plan.device_bytes),
                                devices().size() > 1 ? "devices" : "device",

@@ -16,8 +16,8 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/expert_plan.h"
 #include "runtime/plan/model_plan.h"
-#include "runtime/plan/split_plan.h"
 #include "runtime/ranks/view_passes.h"
 #include "tools/base/amounts.h"
 
@@ -128,24 +128,26 @@ std::string streamed_weights_text(const ResidencyPlan& plan, std::int64_t pass_t
                        counted(pass_tokens, "token"), size_text(plan.most_streamed_weights_bytes));
 }
 
-std::string expert_slots_text(const SplitPlan& plan) {
-    std::int32_t least = std::numeric_limits<std::int32_t>::max();
-    std::int32_t most = 0;
-    std::int32_t n_experts = 0;
-    for (const ModelPlan& rank : plan.ranks()) {
-        const std::vector<std::int32_t> slots = rank.expert_slots();
-        for (std::size_t i = 0; i < rank.pass_items().size() && !slots.empty(); ++i) {
-            const PassItem& item = rank.pass_items()[i];
-            if (item.tag != PlanTag::OnDemand) continue;
-            const std::int32_t n = slots[static_cast<std::size_t>(item.layer)];
-            least = std::min(least, n);
-            most = std::max(most, n);
-            n_experts = std::max(n_experts, rank.items()[static_cast<std::size_t>(item.weight_item)].expert + 1);
-        }
+std::string expert_slots_text(const ExpertPlan& plan) {
+    if (plan.n_slots == 0) return {};
+    return plan.least_slots == plan.most_slots
+               ? fmt::format("{} of {} experts of a layer", plan.most_slots, plan.layer_experts)
+               : fmt::format("{} to {} of {} experts of a layer", plan.least_slots, plan.most_slots,
+                             plan.layer_experts);
+}
+
+std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note) {
+    if (plan.n_experts == 0) return {};
+    switch (plan.regime) {
+        case ExpertRegime::Fit:
+            return "all experts fit";
+        case ExpertRegime::InSlots:
+            return {};
+        case ExpertRegime::Fixed:
+        case ExpertRegime::Stream:
+            break;
     }
-    if (most == 0) return {};
-    return least == most ? fmt::format("{} of {} experts of a layer", most, n_experts)
-                         : fmt::format("{} to {} of {} experts of a layer", least, most, n_experts);
+    return fixed_note.empty() ? "the device has no room for them" : fixed_note;
 }
 
 std::size_t DeviceMemory::used() const {

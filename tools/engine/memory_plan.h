@@ -17,7 +17,7 @@
 
 namespace slipstream {
 class ModelPlan;
-class SplitPlan;
+struct ExpertPlan;
 struct ModelPlanRequest;
 struct ResidencyPlan;
 }  // namespace slipstream
@@ -64,7 +64,11 @@ struct TakenMemory {
 
 /// Returns for how many experts a plan has slots, over all devices: "42 to 43 of 128 experts of a layer"; empty if
 /// there are no slots.
-[[nodiscard]] std::string expert_slots_text(const SplitPlan& plan);
+[[nodiscard]] std::string expert_slots_text(const ExpertPlan& plan);
+
+/// Returns why a plan has no slots for experts; empty if it has some, or the model has no experts. `fixed_note` is as
+/// PlanWithin::fixed_note.
+[[nodiscard]] std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note);
 
 /// Memory of one device by purpose, in bytes.
 struct DeviceMemory {

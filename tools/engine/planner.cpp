@@ -129,16 +129,28 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
     return needs;
 }
 
+namespace {
+
+bool is_locked_within(const HostNeeds& needs, const HostLimits& limits) {
+    return limits.pinned_bytes == 0 || needs.needed_locked_bytes() <= limits.pinned_bytes;
+}
+
+}  // namespace
+
+bool is_within(HostNeeds needs, const HostLimits& limits) {
+    needs.kept_bytes = limits.kept_bytes;
+    return is_locked_within(needs, limits) && (limits.all_bytes == 0 || needs.total_bytes() <= limits.all_bytes);
+}
+
 PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
-    SplitPlan plan(split_plan_request(request));
+    const SplitPlan plan(split_plan_request(request));
     HostNeeds needs = host_needs(request, plan);
     needs.kept_bytes = limits.kept_bytes;
-    const bool is_locked_enough = limits.pinned_bytes == 0 || needs.needed_locked_bytes() <= limits.pinned_bytes;
-    const bool is_enough = limits.all_bytes == 0 || needs.total_bytes() <= limits.all_bytes;
-    if (plan.sums().slot_bytes == 0 || (is_locked_enough && is_enough)) return {std::move(plan), {}};
+    if (plan.sums().slot_bytes == 0 || is_within(needs, limits))
+        return {plan.with_miss_factor(request.miss_factor), {}};
     std::string note = fmt::format(
         "experts on the device stay there; to change them, all experts would be in host memory, {}",
-        is_locked_enough
+        is_locked_within(needs, limits)
             ? fmt::format("{} in all, and there are {}", size_text(needs.total_bytes()), size_text(limits.all_bytes))
             : fmt::format("{} pinned, of which {} may be used (--host-memory)", size_text(needs.needed_locked_bytes()),
                           size_text(limits.pinned_bytes)));

@@ -47,6 +47,7 @@ struct PlacementRequest {
     std::size_t ring_bytes = 0;                   // bytes of the ring of each device; 0: the plan chooses
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool fixed_experts = false;                   // as ModelPlanRequest::fixed_experts
+    double miss_factor = 1.0;                     // of plan_within(): as ModelPlan::with_miss_factor()
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -84,13 +85,16 @@ struct HostLimits {
     std::size_t all_bytes = 0;
     std::size_t kept_bytes = 0;  // of all_bytes, for the KV of a server's earlier texts
 };
+/// Returns whether a plan with these needs stays within `limits`, whose kept_bytes count in addition.
+[[nodiscard]] bool is_within(HostNeeds needs, const HostLimits& limits);
 /// A plan, and the line that says why experts have no slots in it; empty if there is no reason.
 struct PlanWithin {
     SplitPlan plan;
     std::string fixed_note;
 };
-/// Returns the plan for `request`. Slots need all experts in host memory: if that is more than `limits` allow, sets
-/// request.fixed_experts and plans that the experts on the device stay there.
+/// Returns the plan for `request`, placed by what is expected, with the request's miss_factor. Slots need all experts
+/// in host memory: if that is more than `limits` allow, sets request.fixed_experts and plans that the experts on the
+/// device stay there.
 [[nodiscard]] PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits);
 
 /// A request for a plan over the devices of a placed model.

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/plan/expert_plan.h"
 #include "runtime/plan/pass_items.h"
-#include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/engine.h"
@@ -73,6 +73,25 @@ std::vector<JsonObject> memory_json(const std::vector<std::string>& names, const
     return table;
 }
 
+JsonObject expert_plan_json(const ExpertPlan& plan, std::string_view hits_from, const std::string& fixed_note) {
+    JsonObject json;
+    json.text("regime", expert_regime_name(plan.regime))
+        .integer("slots", plan.n_slots)
+        .integer("of", plan.n_experts)
+        .unsigned_integer("slot_bytes", plan.slot_bytes)
+        .real("hits", plan.hits);
+    if (plan.regime == ExpertRegime::Fit)
+        json.null("hits_from");
+    else
+        json.text("hits_from", plan.regime == ExpertRegime::InSlots ? hits_from : "even");
+    json.unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)));
+    if (const std::string reason = no_slots_text(plan, fixed_note); !reason.empty())
+        json.text("reason", reason);
+    else
+        json.null("reason");
+    return json;
+}
+
 JsonObject plan_json(const LoadedModel& model) {
     JsonObject plan;
     plan.integer("context_tokens", model.context_tokens())
@@ -97,6 +116,12 @@ JsonObject plan_json(const LoadedModel& model) {
             .integer("expect_tokens", model.plan()->pass_tokens())
             .real("pass_seconds", sums.pass_seconds);
     }
+    const ExpertPlan experts =
+        model.plan() != nullptr ? expert_plan(*model.plan()) : resident_expert_plan(model.config());
+    if (experts.n_experts > 0)
+        plan.object("experts", expert_plan_json(experts, "prior", model.fixed_experts_note()));
+    else
+        plan.null("experts");
     return plan;
 }
 

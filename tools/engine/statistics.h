@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "draft/drafter.h"
@@ -16,7 +17,8 @@
 
 namespace slipstream {
 class ModelRunner;
-}
+struct ExpertPlan;
+}  // namespace slipstream
 
 namespace slipstream::tools {
 
@@ -97,6 +99,13 @@ struct RunFigures {
 /// Returns an object for each device, with its name and its memory by purpose, in bytes.
 [[nodiscard]] std::vector<JsonObject> memory_json(const std::vector<std::string>& names,
                                                   const std::vector<DeviceMemory>& devices);
+
+/// Returns the object "experts" of a plan: "slots" of "of" experts in all layers, "hits", expected for a token, and
+/// "hits_from", "copied_bytes" of experts, expected for a pass of the plan's tokens, and the "reason" if there are no
+/// slots (no_slots_text()). "hits_from" is `hits_from` if there are slots; "even" if tokens are expected to choose
+/// evenly; null if all experts fit.
+[[nodiscard]] JsonObject expert_plan_json(const ExpertPlan& plan, std::string_view hits_from,
+                                          const std::string& fixed_note);
 
 /// Returns how the model is placed, with the byte counts of `plan`.
 [[nodiscard]] JsonObject plan_json(const LoadedModel& model);

@@ -34,8 +34,8 @@ bool computes_on(DeviceKind kind, const PlacementRequest& placement) {
     return std::ranges::any_of(placement.devices, [&](const PlannedDevice& device) { return device.kind == kind; });
 }
 
-bool host_holds(const WaysRequest& request, const HostNeeds& needs) {
-    return request.host_bytes == 0 || needs.total_bytes() <= request.host_bytes;
+bool host_holds(const WaysRequest& request, const PlacementRequest& placement, const SplitPlan& plan) {
+    return is_within(host_needs(placement, plan), request.host);
 }
 
 // Returns all of the host's cores as one device without a budget.
@@ -68,7 +68,7 @@ std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     placement.ring_bytes = 0;
     placement.pass_tokens = request.plan->pass_tokens();
     SplitPlan plan(split_plan_request(placement));
-    if (!host_holds(request, host_needs(placement, plan))) return std::nullopt;
+    if (!host_holds(request, placement, plan)) return std::nullopt;
     return PlannedWay{{.kind = WayKind::CpuOnly, .options = cpu_options(request)}, std::move(plan)};
 }
 
@@ -103,8 +103,8 @@ std::optional<PlannedWay> shared_layers(const WaysRequest& request) {
         const std::vector<std::int64_t> parts = choose_parts(split_plan_request(plain), plain.devices.size());
         placement.shards = deal_parts(SplitKind::Layers, *placement.config, *placement.weights, parts);
         placement.pass_tokens = request.plan->pass_tokens();
-        SplitPlan plan = plan_within(placement, {.all_bytes = request.host_bytes}).plan;
-        if (!host_holds(request, host_needs(placement, plan))) return std::nullopt;
+        SplitPlan plan = plan_within(placement, request.host).plan;
+        if (!host_holds(request, placement, plan)) return std::nullopt;
         return PlannedWay{{.kind = WayKind::Shared, .options = shared_options(request), .layers = parts},
                           std::move(plan)};
     } catch (const OutOfBudget&) {

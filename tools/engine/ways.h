@@ -42,7 +42,7 @@ struct WaysRequest {
                                               // "--device-memory, --ring"; empty: none
     std::int64_t split_pass_tokens = 1;       // tokens of the pass for which layers are shared out
     PassRates host_rates{};                   // rates of all of the host's cores, computing in place
-    std::size_t host_bytes = 0;               // memory of the host; 0: not known
+    HostLimits host{};                        // host memory that a way may take
 };
 /// Returns the ways that the host's memory allows, the one that was asked for (Streaming) first. Throws what planning
 /// throws.

@@ -33,18 +33,25 @@ std::optional<ViewNeeds> Assumptions::view(std::int64_t max_nodes) const {
     return ViewNeeds{.options = view_options(), .max_nodes = max_nodes};
 }
 
-std::optional<Assumptions> assumed_setting(const Settings& settings) {
+AssumedValues assumed_setting(const Settings& settings) {
     const Setting* setting = settings.find("assume");
-    if (setting == nullptr) return std::nullopt;
+    if (setting == nullptr) return {};
+    AssumedValues values;
     Assumptions assumed;
     const Setting* view_type = settings.has("view-type") ? settings.find("view-type") : nullptr;
     if (view_type != nullptr && view_type->values.back() == view_type_name(ViewType::Q4))
         assumed.view_type = ViewType::Q4;
+    bool has_drafter = false;
     bool has_acceptance = false;
     for (const std::string_view part : split_list(setting->values.back())) {
         const std::size_t sign = part.find('=');
         const std::string_view name = part.substr(0, sign);
         const std::string_view value = sign == std::string_view::npos ? "" : part.substr(sign + 1);
+        if (name == "hits") {
+            values.hits = number_of(*setting, value, 0.0, 1.0);
+            continue;
+        }
+        has_drafter = true;
         if (name == "acceptance") {
             assumed.acceptance = number_of(*setting, value, 0.0, 0.9999);
             has_acceptance = true;
@@ -55,14 +62,16 @@ std::optional<Assumptions> assumed_setting(const Settings& settings) {
         } else if (name == "view") {
             assumed.view_tokens = static_cast<std::int64_t>(number_of(*setting, value, kLeastView, kMostView));
         } else {
-            throw UsageError(
-                fmt::format("{}: acceptance=, hidden=, draft= or view= expected, found '{}'", setting->where, part));
+            throw UsageError(fmt::format("{}: acceptance=, hidden=, draft=, view= or hits= expected, found '{}'",
+                                         setting->where, part));
         }
     }
+    if (!has_drafter) return values;
     if (!has_acceptance)
         throw UsageError(fmt::format(
             "{}: the acceptance rate of draft tokens is missing; give for example acceptance=.95", setting->where));
-    return assumed;
+    values.drafter = assumed;
+    return values;
 }
 
 AssumedRate best_chain(const Assumptions& assumed, double draft_seconds, std::int64_t most_nodes,

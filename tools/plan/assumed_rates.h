@@ -27,9 +27,14 @@ struct Assumptions {
     /// draft_seconds is given.
     [[nodiscard]] std::optional<ViewNeeds> view(std::int64_t max_nodes) const;
 };
-/// Parses `--assume` ("acceptance=.95,hidden=0,draft=0.003,view=4096"), and --view-type for its view. Returns nullopt
-/// if it is not given. Throws UsageError if it is malformed, out of range or lacks the acceptance.
-[[nodiscard]] std::optional<Assumptions> assumed_setting(const Settings& settings);
+/// What --assume states.
+struct AssumedValues {
+    std::optional<Assumptions> drafter{};  // none: no value of a drafter is given
+    std::optional<double> hits{};          // hits of slots for experts, 0 to 1; none: not given
+};
+/// Parses `--assume` ("acceptance=.95,hidden=0,draft=0.003,view=4096,hits=.85"), and --view-type for its view. Throws
+/// UsageError if it is malformed, out of range, or has values of a drafter without the acceptance.
+[[nodiscard]] AssumedValues assumed_setting(const Settings& settings);
 
 /// The draft chain length with the highest predicted tokens per second, and the terms of that prediction.
 struct AssumedRate {

@@ -20,9 +20,12 @@ int run_plan(CommandContext& context) {
     PlanRequest request = plan_request(context);
     plan_run(request, context);
     throw_if_interrupted();
+    assume_hits(request);
     PlanReport report = make_plan_report(request);
     throw_if_interrupted();
     compare_ways(request, report);
+    throw_if_interrupted();
+    plan_one_more_gib(request, report);
     throw_if_interrupted();
     const std::vector<Improvement> helps = improvements(request, report);
     throw_if_interrupted();

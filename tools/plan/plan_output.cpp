@@ -97,17 +97,41 @@ bool experts_stream(const ResidencyPlan& plan) {
     return plan.streamed_weights_bytes != plan.most_streamed_weights_bytes;
 }
 
-void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
+// Says how many experts have slots and how many hits are expected, or why there are none.
+void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
+    const ExpertPlan& experts = report.experts;
+    const bool several = report.devices.size() > 1;
+    if (const std::string slots = expert_slots_text(experts); !slots.empty())
+        out.add("slots",
+                fmt::format("{}for {}, {}; all experts{} are in host memory", several ? "where experts stream, " : "",
+                            slots, size_text(experts.slot_bytes), several ? " of these devices" : ""));
+    if (const std::string reason = no_slots_text(experts, report.fixed_experts_note); !reason.empty())
+        out.add("slots", fmt::format("none: {}", reason));
+    if (experts.n_experts == 0 || experts.regime == ExpertRegime::Fit) return;
+    const std::string_view origin = experts.regime != ExpertRegime::InSlots ? "if tokens choose experts evenly"
+                                    : request.assumed_hits                  ? "assumed (--assume)"
+                                                           : "a prior from public traces; the text decides";
+    out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
+                                percent_text(experts.hits), several ? "devices" : "device", origin));
+    if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
+        out.add("copied experts",
+                "of a layer and a pass of n tokens: the least of those that are read if tokens choose evenly, those "
+                "without a slot, and n k (1 - hits) r, where a token chooses k and r falls from 1 to 0.76 for 16 "
+                "tokens, since neighbours share experts");
+    if (!report.one_more_gib) return;
+    const OneMoreGib& more = *report.one_more_gib;
+    out.add("one more GiB", fmt::format("{} tokens/s instead of {} for passes of 1, hits {} %{}",
+                                        number_text(more.tokens_per_second), number_text(1.0 / report.one.seconds),
+                                        percent_text(more.hits), several ? " (on each device)" : ""));
+}
+
+void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
     const ResidencyPlan& plan = report.plan.sums();
     const bool several = report.devices.size() > 1;
     out.add("regime", regime_name(plan.regime));
     out.add("resident", fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes, report.weights_bytes()),
                                     of(plan.resident_kv_bytes, report.kv_bytes())));
-    if (const std::string slots = expert_slots_text(report.plan); !slots.empty())
-        out.add("slots",
-                fmt::format("{}for {}, {}; all experts{} are in host memory", several ? "where experts stream, " : "",
-                            slots, size_text(plan.slot_bytes), several ? " of these devices" : ""));
-    if (!report.fixed_experts_note.empty()) out.add("slots", fmt::format("none: {}", report.fixed_experts_note));
+    add_slots(out, request, report, detail);
     const ModelConfig& config = request.model.config;
     if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
@@ -362,6 +386,11 @@ JsonObject residency_json(const PlanRequest& request, const PlanReport& report) 
         .unsigned_integer("pinned_bytes", report.pinned_bytes())
         .real("pass_seconds", residency.pass_seconds)
         .real("link_busy_fraction", residency.link_busy_fraction);
+    if (report.experts.n_experts > 0)
+        json.object("experts", expert_plan_json(report.experts, request.assumed_hits ? "assumed" : "prior",
+                                                report.fixed_experts_note));
+    else
+        json.null("experts");
     if (report.devices.empty()) return json;
     std::vector<std::int64_t> parts;
     for (const DeviceWork& work : report.devices) parts.push_back(work.parts);
@@ -386,7 +415,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                    size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
     add_experts(out, request.model);
-    add_residency(out, request, report);
+    add_residency(out, request, report, detail);
     add_split(out, request, report);
     add_host(out, request, report);
     out.add("pass of 1", pass_text(report.one, regime));
@@ -496,6 +525,12 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .boolean("measured", !request.profile.has_value())
         .object("rates", rates_json(request));
     if (report.assumed) json.object("assumed", std::move(assumed));
+    if (report.one_more_gib)
+        json.object("one_more_gib", JsonObject()
+                                        .real("tokens_per_second", report.one_more_gib->tokens_per_second)
+                                        .real("hits", report.one_more_gib->hits));
+    else
+        json.null("one_more_gib");
     std::vector<JsonObject> ways;
     for (const Way& way : report.ways) {
         JsonObject& row = ways.emplace_back();

@@ -24,6 +24,9 @@ namespace {
 constexpr double kLeastGain = 1.01;
 // Bytes that the change "more device memory" adds to each GPU of a profile.
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
+constexpr std::size_t kOneGib = std::size_t{1} << 30;
+// Most that the hits of a plan are below assumed ones.
+constexpr double kHitsTolerance = 0.005;
 
 // Returns the needs of the run; if the run is not known, of passes of up to `nodes` tokens.
 RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
@@ -48,7 +51,8 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
                                .devices = {},
                                .split = request.split,
                                .ring_bytes = request.ring_bytes,
-                               .pass_tokens = pass_tokens};
+                               .pass_tokens = pass_tokens,
+                               .miss_factor = request.miss_factor};
     for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i)
         placement.devices.push_back(
             {.kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
@@ -103,11 +107,14 @@ struct PlacedPlan {
     }
 };
 
+HostLimits host_limits(const PlanRequest& request) {
+    return {request.hardware.host_budget_bytes, request.hardware.host_bytes, request.kept_bytes};
+}
+
 PlacedPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                    std::optional<std::int64_t> pass_tokens) {
     PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
-    PlanWithin within =
-        plan_within(placement, {request.hardware.host_budget_bytes, request.hardware.host_bytes, request.kept_bytes});
+    PlanWithin within = plan_within(placement, host_limits(request));
     return {std::move(placement), std::move(within.plan), std::move(within.fixed_note)};
 }
 
@@ -221,16 +228,10 @@ std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport
     if (request.hardware.n_devices == 1) return devices;
     const std::vector<std::int64_t> parts = parts_of(request.split, shards_of(request, report.context_tokens));
     for (const ModelPlan& rank : report.plan.ranks()) {
-        const ResidencyPlan& plan = rank.residency();
         DeviceWork work{.parts = parts[devices.size()]};
         const ResidencyRequest one = rank.residency_request(1, report.context_tokens);
-        for (std::size_t i = 0; i < one.schedule.size(); ++i) {
-            const PlanItem& item = one.schedule[i];
-            const std::size_t read = item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
-            const std::size_t resident = std::min(plan.resident_bytes[i], item.bytes);
-            work.streamed_bytes += item.read_share * static_cast<double>(std::min(item.bytes - resident, read));
-            work.compute_seconds += item.compute_seconds;
-        }
+        for (const PlanItem& item : one.schedule) work.compute_seconds += item.compute_seconds;
+        work.streamed_bytes = copied_bytes(one, rank.residency().resident_bytes).all();
         work.link_seconds = work.streamed_bytes / request.hardware.link_of(devices.size());
         devices.push_back(work);
     }
@@ -268,19 +269,35 @@ std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
 /// The request with one change, and the name of the change.
 using Change = std::pair<std::string, PlanRequest>;
 
+// Returns the request with `more` bytes more memory on each device that has a budget.
+PlanRequest with_more_memory(const PlanRequest& request, std::size_t more) {
+    PlanRequest changed = request;
+    changed.hardware.device_bytes += more;
+    for (std::size_t& budget : changed.hardware.budgets)
+        if (budget < std::numeric_limits<std::size_t>::max()) budget += more;
+    if (changed.run) changed.run->parts.clear();
+    return changed;
+}
+
+// Returns the plan of a changed request, for the passes and the context of `report`; no value if its memory is too
+// small, such as with a second GPU on half of the lanes.
+std::optional<SplitPlan> plan_changed(const PlanRequest& changed, const PlanReport& report) {
+    try {
+        PlacedPlan planned =
+            plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
+        check_host(changed, planned.host_needs(changed), report.context_tokens);
+        return std::move(planned.plan);
+    } catch (const OutOfBudget&) {
+        return std::nullopt;
+    }
+}
+
 void add_device_changes(std::vector<Change>& changes, const PlanRequest& request) {
     const bool on_card = request.profile.has_value();
-    {
-        PlanRequest changed = request;
-        const std::size_t more = on_card ? kMoreMemory : request.hardware.device_bytes;
-        changed.hardware.device_bytes += more;
-        for (std::size_t& budget : changed.hardware.budgets)
-            if (budget < std::numeric_limits<std::size_t>::max()) budget += more;
-        if (changed.run) changed.run->parts.clear();
-        changes.emplace_back(
-            fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
-            std::move(changed));
-    }
+    const std::size_t more = on_card ? kMoreMemory : request.hardware.device_bytes;
+    changes.emplace_back(
+        fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
+        with_more_memory(request, more));
     if (!on_card || request.profile->board == Board::Laptop) return;
     const auto with_profile = [&](const HardwareProfile& profile) {
         PlanRequest changed = request;
@@ -360,6 +377,7 @@ PlanReport report_of(const PlanRequest& request) {
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
         .plan = std::move(planned.plan),
         .fixed_experts_note = std::move(planned.fixed_note)};
+    report.experts = expert_plan(report.plan);
     report.memory = device_memory(planned.placement, report.plan);
     report.host = host;
     check_host(request, report.host, context_tokens);
@@ -372,6 +390,30 @@ PlanReport report_of(const PlanRequest& request) {
 }
 
 }  // namespace
+
+// The misses of all layers are multiplied by one factor, so that hits still rise with the slots.
+void assume_hits(PlanRequest& request) {
+    if (!request.assumed_hits) return;
+    const double wanted = *request.assumed_hits;
+    request.miss_factor = 1.0;
+    std::optional<SplitPlan> plan;
+    try {
+        plan = final_plan(request, chosen_context(request)).plan;
+    } catch (const OutOfBudget&) {
+        return;
+    }
+    const ExpertPlan experts = expert_plan(*plan);
+    if (experts.regime != ExpertRegime::InSlots)
+        throw RequestError(
+            fmt::format("--assume hits={}: no expert has a slot in this plan ({}); leave it out", wanted,
+                        experts.n_experts > 0 ? expert_regime_name(experts.regime) : "the model has no experts"));
+    request.miss_factor = (1.0 - wanted) / (1.0 - experts.hits);
+    const double most = expert_plan(plan->with_miss_factor(request.miss_factor)).hits;
+    // Layers with one slot less than others reach 0 hits first, so that nearly none may be a few.
+    if (wanted - most > kHitsTolerance)
+        throw RequestError(fmt::format("--assume hits={}: slots for {} can have hits of {:.2f} at most", wanted,
+                                       expert_slots_text(experts), most));
+}
 
 PlanReport make_plan_report(const PlanRequest& request) {
     try {
@@ -396,10 +438,17 @@ void compare_ways(const PlanRequest& request, PlanReport& report) {
                       .offload_options = request.offload_options,
                       .split_pass_tokens = request.pass_tokens.value_or(1),
                       .host_rates = hardware.host_rates,
-                      .host_bytes = hardware.host_bytes};
+                      .host = host_limits(request)};
     for (int i = 0; i < hardware.n_devices; ++i)
         asked.device_names.push_back(hardware.devices_in_host_memory ? "cpu" : fmt::format("cuda:{}", i));
     report.ways = compare_ways(asked);
+}
+
+void plan_one_more_gib(const PlanRequest& request, PlanReport& report) {
+    report.one_more_gib.reset();
+    if (report.experts.regime == ExpertRegime::Fit) return;
+    const std::optional<SplitPlan> plan = plan_changed(with_more_memory(request, kOneGib), report);
+    if (plan) report.one_more_gib = {1.0 / plan->pass(1).seconds, expert_plan(*plan).hits};
 }
 
 std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {
@@ -409,20 +458,14 @@ std::vector<Improvement> improvements(const PlanRequest& request, const PlanRepo
     add_device_changes(changes, request);
     add_model_changes(changes, request);
     for (auto& [what, changed] : changes) {
-        try {
-            const PlacedPlan planned =
-                plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
-            check_host(changed, planned.host_needs(changed), report.context_tokens);
-            const double one = planned.plan.pass(1).seconds;
-            const double expected = planned.plan.pass(planned.plan.pass_tokens()).seconds;
-            found.push_back({.what = what,
-                             .one_seconds = one,
-                             .expected_seconds = expected,
-                             .gain = std::sqrt(report.one.seconds / one * report.expected.seconds / expected)});
-        } catch (const OutOfBudget&) {
-            // A change can need more memory than is there, such as a second GPU on half of the lanes. It is left out.
-            continue;
-        }
+        const std::optional<SplitPlan> plan = plan_changed(changed, report);
+        if (!plan) continue;
+        const double one = plan->pass(1).seconds;
+        const double expected = plan->pass(plan->pass_tokens()).seconds;
+        found.push_back({.what = what,
+                         .one_seconds = one,
+                         .expected_seconds = expected,
+                         .gain = std::sqrt(report.one.seconds / one * report.expected.seconds / expected)});
     }
     std::erase_if(found, [](const Improvement& entry) { return entry.gain < kLeastGain; });
     std::stable_sort(found.begin(), found.end(),

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/plan/expert_plan.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/engine/engine.h"
 #include "tools/plan/assumed_rates.h"
@@ -31,6 +32,12 @@ struct Improvement {
     double gain = 1.0;  // factor: geometric mean of the speed-ups of the two passes
 };
 
+/// What one more GiB of memory on each device would bring.
+struct OneMoreGib {
+    double tokens_per_second = 0.0;  // of passes of 1 token
+    double hits = 0.0;               // as ExpertPlan::hits
+};
+
 /// The work of one of several devices in a pass of 1 token.
 struct DeviceWork {
     std::int64_t parts = 0;  // layers or kv heads
@@ -44,6 +51,7 @@ struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // the model's own context was reduced because memory is short
     SplitPlan plan;
+    ExpertPlan experts{};                // of `plan`
     std::string fixed_experts_note{};    // as PlanWithin::fixed_note
     std::vector<DeviceMemory> memory{};  // [devices]
     std::vector<DeviceWork> devices{};   // [devices]; empty if there is only one device
@@ -52,7 +60,8 @@ struct PlanReport {
     HostNeeds host;
     std::vector<PlannedRate> rates;
     std::optional<AssumedRate> assumed{};
-    std::vector<Way> ways{};  // set by compare_ways()
+    std::vector<Way> ways{};                   // set by compare_ways()
+    std::optional<OneMoreGib> one_more_gib{};  // set by plan_one_more_gib()
 
     /// Returns the way of that kind, or null if `ways` lacks it.
     [[nodiscard]] const Way* way(WayKind kind) const;
@@ -62,11 +71,19 @@ struct PlanReport {
     [[nodiscard]] std::size_t kv_bytes() const;
     [[nodiscard]] std::size_t pinned_bytes() const;
 };
+/// Sets request.miss_factor so that the plan has request.assumed_hits. Throws RequestError if the plan has no slots for
+/// experts, or too few for so many hits. Does nothing if there are no assumed hits,
+/// or if make_plan_report() will throw OutOfBudget.
+void assume_hits(PlanRequest& request);
+
 /// Plans the request. Throws OutOfBudget, with the numbers, if a device's budget or the host's memory is too small.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
 
 /// Sets report.ways; empty if nothing streams. Plans each way anew.
 void compare_ways(const PlanRequest& request, PlanReport& report);
+
+/// Sets report.one_more_gib if some experts are copied, and the host's memory allows the change. Plans anew.
+void plan_one_more_gib(const PlanRequest& request, PlanReport& report);
 
 /// Plans single changes, each on its own. Returns those with a gain of at least 1 %, largest gain first; none if
 /// nothing streams.

@@ -207,7 +207,8 @@ std::vector<OptionSpec> plan_options() {
     options.push_back(kept_memory_option("Plan for 'serve' with this option: host memory for the KV of earlier texts"));
     options.push_back({"assume", "--assume", "LIST",
                        "Assumed values, to predict tokens per second: "
-                       "acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS (--view-type)"});
+                       "acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS (--view-type); of a mixture hits=.85, the "
+                       "share of chosen experts that slots hold [a prior]"});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
                        "Tokens that a pass commits, for which tokens per second are predicted [1,2,4,8,...]"});
@@ -228,7 +229,9 @@ PlanRequest plan_request(CommandContext& context) {
         static_cast<void>(share_settings(settings, n_devices));
     }
     static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
-    request.assumed = assumed_setting(settings);
+    const AssumedValues assumed = assumed_setting(settings);
+    request.assumed = assumed.drafter;
+    request.assumed_hits = assumed.hits;
     request.kept_bytes = kept_memory_setting(settings).value_or(0);
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);

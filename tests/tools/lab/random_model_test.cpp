@@ -317,6 +317,7 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
     const auto all = generated({}, resident)["peak"]["device_bytes"][0].get<std::int64_t>();
     const auto budget = [&](std::int64_t less) { return std::to_string(all - (less << 20)); };
     double slots_before = 0.0;
+    double hits_before = 0.0;
     double copied_before = std::numeric_limits<double>::infinity();
     for (const std::int64_t less : {24, 17, 10, 3}) {
         SCOPED_TRACE(less);
@@ -330,6 +331,15 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
         EXPECT_EQ(sum, stats["peak"]["device_bytes"][0]);
         const double slots = row["experts"].get<double>();
         const double copied = stats["streamed"]["weights_bytes"].get<double>();
+        const nlohmann::json& experts = stats["plan"]["experts"];
+        EXPECT_EQ(experts["regime"], "experts in slots");
+        EXPECT_EQ(experts["slot_bytes"], slots);
+        EXPECT_EQ(experts["of"], 3 * 48);
+        EXPECT_EQ(experts["hits_from"], "prior");
+        EXPECT_GT(experts["hits"], hits_before);
+        EXPECT_LT(experts["hits"], 1.0);
+        EXPECT_TRUE(experts["reason"].is_null());
+        hits_before = experts["hits"].get<double>();
         EXPECT_GT(slots, slots_before);
         EXPECT_LT(copied, copied_before);
         slots_before = slots;
@@ -375,6 +385,8 @@ TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
     std::string resident;
     const nlohmann::json whole = generated({"--draft", "none"}, resident);
     const auto all = whole["peak"]["device_bytes"][0].get<std::int64_t>();
+    EXPECT_EQ(whole["plan"]["experts"]["regime"], "experts fit");
+    EXPECT_EQ(whole["plan"]["experts"]["reason"], "all experts fit");
     for (const nlohmann::json& layer : whole["experts"]["layers"]) {
         EXPECT_EQ(layer["needed"], 39 * 4);  // of 39 passes, the prompt's left out
         EXPECT_EQ(layer["hits"], layer["needed"]);

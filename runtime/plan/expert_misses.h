@@ -1,0 +1,33 @@
+// How many experts a pass reads and, where experts have slots (device memory of one expert of a layer), copies: what a
+// plan expects before the text is known.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace slipstream {
+
+/// Returns the probability that a pass of `n_tokens` tokens, which choose experts independently and evenly, reads an
+/// expert that a token chooses with probability `chosen_share`. Real tokens choose more alike, so a pass reads at most
+/// so much.
+[[nodiscard]] double expected_share(double chosen_share, double n_tokens);
+
+/// Experts of a layer, and how many of them a token chooses: 1 <= n_chosen <= n_experts.
+struct ExpertChoice {
+    std::int64_t n_experts = 0;
+    std::int64_t n_chosen = 0;
+    friend bool operator==(const ExpertChoice&, const ExpertChoice&) = default;
+};
+
+/// Returns the expected hits of a layer with `n_slots` slots: the share, 0 to 1, of the experts chosen by a token that
+/// have a slot by then. Rises with the slots from 0 to 1. It is a prior from a few public traces; its limits are with
+/// its figures in expert_misses.cpp. `miss_factor` (>= 0) multiplies its misses, 1 - hits.
+[[nodiscard]] double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor = 1.0);
+
+/// Returns [n_experts + 1]: how many experts of a layer a pass of `n_tokens` tokens is expected to copy if the layer
+/// has 0, 1, ... slots. Never rises with the slots: from all that the pass reads (expected_share()) to 0. Never falls
+/// with the tokens.
+[[nodiscard]] std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens,
+                                                  double miss_factor = 1.0);
+
+}  // namespace slipstream

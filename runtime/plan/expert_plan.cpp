@@ -1,0 +1,85 @@
+#include "runtime/plan/expert_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "runtime/plan/expert_misses.h"
+
+namespace slipstream {
+
+namespace {
+
+/// Sums over the layers of all ranks.
+struct Sums {
+    std::int64_t n_resident = 0;  // experts that stay on their device
+    double chosen = 0.0;          // experts that a token chooses
+    double hits = 0.0;            // of those
+};
+
+// Adds the layer whose experts are the `choice.n_experts` items from `first` on. `n_slots`: of the layer; -1: its rank
+// has none.
+void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t first, std::int64_t n_slots) {
+    const ExpertChoice& choice = rank.pass_items()[first].choice;
+    double hits = 0.0;
+    if (n_slots >= 0) {
+        hits = expected_hits(choice, n_slots, rank.miss_factor());
+        out.n_slots += n_slots;
+        out.least_slots = std::min(out.least_slots, n_slots);
+        out.most_slots = std::max(out.most_slots, n_slots);
+        out.layer_experts = std::max(out.layer_experts, choice.n_experts);
+    } else {
+        std::int64_t n_resident = 0;
+        for (std::size_t i = first; i < first + static_cast<std::size_t>(choice.n_experts); ++i)
+            if (rank.residency().resident_bytes[i] == rank.pass_items()[i].bytes) ++n_resident;
+        hits = static_cast<double>(n_resident) / static_cast<double>(choice.n_experts);
+        sums.n_resident += n_resident;
+    }
+    out.n_experts += choice.n_experts;
+    sums.chosen += static_cast<double>(choice.n_chosen);
+    sums.hits += hits * static_cast<double>(choice.n_chosen);
+}
+
+}  // namespace
+
+std::string_view expert_regime_name(ExpertRegime regime) {
+    static constexpr std::array<std::string_view, 4> kNames{"experts fit", "experts in slots", "experts fixed",
+                                                            "experts stream"};
+    return kNames[static_cast<std::size_t>(regime)];
+}
+
+ExpertPlan expert_plan(const SplitPlan& plan) {
+    ExpertPlan out{.least_slots = std::numeric_limits<std::int64_t>::max(), .slot_bytes = plan.sums().slot_bytes};
+    Sums sums;
+    for (const ModelPlan& rank : plan.ranks()) {
+        const std::vector<PassItem>& items = rank.pass_items();
+        const std::vector<std::int32_t> slots = rank.expert_slots();
+        for (std::size_t i = 0; i < items.size();) {
+            if (items[i].tag != PlanTag::OnDemand) {
+                ++i;
+                continue;
+            }
+            add_layer(out, sums, rank, i, slots.empty() ? -1 : slots[static_cast<std::size_t>(items[i].layer)]);
+            i += static_cast<std::size_t>(items[i].choice.n_experts);
+        }
+        out.copied_bytes += copied_bytes(rank.residency_request(plan.pass_tokens(), rank.context_tokens()),
+                                         rank.residency().resident_bytes)
+                                .on_demand;
+    }
+    if (out.layer_experts == 0) out.least_slots = 0;
+    if (out.n_experts > 0) out.hits = sums.hits / sums.chosen;
+    out.regime = out.n_slots > 0                    ? ExpertRegime::InSlots
+                 : sums.n_resident == out.n_experts ? ExpertRegime::Fit
+                 : sums.n_resident > 0              ? ExpertRegime::Fixed
+                                                    : ExpertRegime::Stream;
+    return out;
+}
+
+ExpertPlan resident_expert_plan(const ModelConfig& config) {
+    ExpertPlan out;
+    for (const LayerConfig& layer : config.layers) out.n_experts += layer.feed_forward.experts.n_experts;
+    return out;
+}
+
+}  // namespace slipstream

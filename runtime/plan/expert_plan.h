@@ -1,0 +1,39 @@
+// What a plan does with the experts of a model, over all devices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/plan/split_plan.h"
+
+namespace slipstream {
+
+enum class ExpertRegime : std::uint8_t {
+    Fit,      // all experts are on the devices
+    InSlots,  // experts have slots, and take those of others
+    Fixed,    // some experts are on the devices and stay there, the others are copied when they are chosen
+    Stream,   // all experts are copied when they are chosen
+};
+/// Returns "experts fit", "experts in slots", "experts fixed" or "experts stream".
+[[nodiscard]] std::string_view expert_regime_name(ExpertRegime regime);
+
+struct ExpertPlan {
+    ExpertRegime regime = ExpertRegime::Fit;
+    std::int64_t n_experts = 0;  // of all layers; 0: the model has none
+    std::int64_t n_slots = 0;    // of all layers
+    /// Of layers with slots, or whose rank has some: the fewest and the most of a layer, and the experts of a layer.
+    std::int64_t least_slots = 0;
+    std::int64_t most_slots = 0;
+    std::int64_t layer_experts = 0;
+    std::size_t slot_bytes = 0;  // of all slots
+    /// Expected share, over all layers, of the experts chosen by a token that are on the device: where experts have
+    /// slots expected_hits(); elsewhere the share of the experts that are there, as if tokens chose evenly.
+    double hits = 1.0;
+    double copied_bytes = 0.0;  // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
+};
+[[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
+/// Returns that of a model whose weights are all on its devices.
+[[nodiscard]] ExpertPlan resident_expert_plan(const ModelConfig& config);
+
+}  // namespace slipstream

@@ -1,0 +1,102 @@
+// Expected hits of slots, and the experts that passes are expected to copy: figures of the prior, bounds, and what
+// never falls or rises.
+#include "runtime/plan/expert_misses.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace slipstream {
+namespace {
+
+// qwen3-30b-a3b, gpt-oss-120b, gpt-oss-20b, mixtral-8x7b, and small ones: half of the experts, all, one.
+constexpr ExpertChoice kChoices[] = {{128, 8}, {128, 4}, {32, 4}, {8, 2}, {8, 4}, {4, 4}, {16, 1}, {1, 1}};
+
+TEST(ExpertHits, ArePiecewiseLinear) {
+    const ExpertChoice choice{100, 2};
+    for (const auto& [n_slots, hits] : std::vector<std::pair<std::int64_t, double>>{
+             {0, 0.0}, {5, 0.164}, {25, 0.82}, {29, 0.845}, {33, 0.87}, {50, 0.92}, {75, 0.96}, {100, 1.0}})
+        EXPECT_NEAR(expected_hits(choice, n_slots), hits, 1e-12) << n_slots;
+}
+
+// Of four experts that a token chooses, two at most have one of two slots.
+TEST(ExpertHits, AreNoMoreThanThereAreSlots) {
+    EXPECT_DOUBLE_EQ(expected_hits({8, 4}, 1), 0.25);
+    EXPECT_DOUBLE_EQ(expected_hits({8, 4}, 2, 0.0), 0.5);
+    EXPECT_DOUBLE_EQ(expected_hits({4, 4}, 3), 0.75);
+    EXPECT_DOUBLE_EQ(expected_hits({8, 4}, 4, 0.0), 1.0);
+}
+
+TEST(ExpertHits, OfFewerMissesAreMore) {
+    const ExpertChoice choice{128, 8};
+    EXPECT_DOUBLE_EQ(expected_hits(choice, 64, 0.5), 0.96);
+    EXPECT_DOUBLE_EQ(expected_hits(choice, 64, 2.0), 0.84);
+    EXPECT_EQ(expected_hits(choice, 64, 1e9), 0.0);
+    EXPECT_EQ(expected_hits(choice, 128, 1e9), 1.0);
+    EXPECT_EQ(expected_hits(choice, 0, 0.0), 0.0);
+}
+
+TEST(ExpertHits, MistakesAreBugs) {
+    EXPECT_DEATH(static_cast<void>(expected_hits({8, 9}, 1)), "9 of 8 experts");
+    EXPECT_DEATH(static_cast<void>(expected_hits({8, 2}, 9)), "9 slots for 8 experts");
+}
+
+TEST(ExpertMisses, OfOneTokenAreItsExpertsWithoutASlot) {
+    const std::vector<double> misses = expected_misses({128, 8}, 1.0);
+    ASSERT_EQ(misses.size(), 129U);
+    EXPECT_NEAR(misses[0], 8.0, 1e-12);
+    EXPECT_NEAR(misses[32], 8.0 * 0.18, 1e-12);
+    EXPECT_NEAR(misses[64], 8.0 * 0.08, 1e-12);
+    // Without a slot in reach of the formula: one of 128, which a token chooses in a sixteenth of all passes.
+    EXPECT_NEAR(misses[127], 8.0 * 0.08 / 64.0, 1e-12);
+    EXPECT_EQ(misses[128], 0.0);
+}
+
+TEST(ExpertMisses, NeighboursShareExperts) {
+    const ExpertChoice choice{128, 4};
+    const double one = expected_misses(choice, 1.0)[32];
+    for (const auto& [n_tokens, share] : std::vector<std::pair<double, double>>{
+             {2.0, 0.9766666667}, {4.0, 0.93}, {8.0, 0.88}, {12.0, 0.82}, {16.0, 0.76}})
+        EXPECT_NEAR(expected_misses(choice, n_tokens)[32], n_tokens * share * one, 1e-6) << n_tokens;
+    // A large pass reads nearly all experts, and copies those without a slot.
+    EXPECT_DOUBLE_EQ(expected_misses(choice, 1000.0)[32], 96.0);
+}
+
+// Without slots, experts are copied as if tokens chose evenly, as everywhere where they do not change.
+TEST(ExpertMisses, WithoutSlotsAreWhatAPassReads) {
+    for (const ExpertChoice& choice : kChoices)
+        for (const double n_tokens : {1.0, 3.0, 16.0, 512.0}) {
+            const auto n = static_cast<double>(choice.n_experts);
+            EXPECT_DOUBLE_EQ(expected_misses(choice, n_tokens)[0],
+                             n * expected_share(static_cast<double>(choice.n_chosen) / n, n_tokens));
+        }
+}
+
+TEST(ExpertMisses, NeverRiseWithSlotsNorFallWithTokens) {
+    for (const ExpertChoice& choice : kChoices) {
+        for (const double factor : {1.0, 0.0, 0.3, 4.0}) {
+            std::vector<double> fewer_tokens(static_cast<std::size_t>(choice.n_experts) + 1, 0.0);
+            for (std::int64_t n_tokens = 1; n_tokens <= 300; ++n_tokens) {
+                const std::vector<double> misses = expected_misses(choice, static_cast<double>(n_tokens), factor);
+                ASSERT_EQ(misses.size(), fewer_tokens.size());
+                EXPECT_EQ(misses.back(), 0.0);
+                for (std::size_t slots = 0; slots < misses.size(); ++slots) {
+                    EXPECT_GE(misses[slots], fewer_tokens[slots] - 1e-9)
+                        << slots << " slots, " << n_tokens << " tokens";
+                    EXPECT_LE(misses[slots], static_cast<double>(choice.n_experts) - static_cast<double>(slots) + 1e-9);
+                    // A token's experts differ: those beyond the slots are copied.
+                    EXPECT_GE(misses[slots] + static_cast<double>(slots), static_cast<double>(choice.n_chosen) - 1e-9);
+                    if (slots > 0) {
+                        EXPECT_LE(misses[slots], misses[slots - 1]);
+                    }
+                }
+                fewer_tokens = misses;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slipstream
