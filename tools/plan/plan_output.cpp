@@ -111,8 +111,9 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     const std::string_view origin = experts.regime != ExpertRegime::InSlots ? "if tokens choose experts evenly"
                                     : request.assumed_hits                  ? "assumed (--assume)"
                                                            : "a prior from public traces; the text decides";
-    out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
-                                percent_text(experts.hits), several ? "devices" : "device", origin));
+    if (experts.regime != ExpertRegime::Stream)
+        out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
+                                    percent_text(experts.hits), several ? "devices" : "device", origin));
     if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
         out.add("copied experts",
                 "of a layer and a pass of n tokens: the least of those that are read if tokens choose evenly, those "
