@@ -2,8 +2,8 @@
 // out.
 //
 // A resident byte saves one streamed byte per pass, whichever item it belongs to; of an item that is copied on demand,
-// only in the passes that read it. A slot, which holds the items that are read most often of late, saves what the
-// caller expects of it. So the plan has to use up the budget, for items on demand last, and to spread
+// only in the passes that read it. A slot, which holds the items that were read most often recently, saves what
+// the caller expects of it. So the plan has to use up the budget, for items on demand last, and to spread
 // resident items evenly over the schedule: in one run, they would leave the link idle while they are computed, and
 // compute would wait for the link afterwards (README.md). The time of a pass is predicted by a simulation
 // (pass_simulation.cpp). Where there is a choice (weights or KV, a larger or a smaller ring), the shorter pass wins.
@@ -25,14 +25,13 @@ enum class PlanTag : std::uint8_t { Weights, Kv, OnDemand };
 /// current ones.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
-    std::size_t bytes = 0;           // size of the item; 0: KV that does not exist yet
-    double read_share = 1.0;         // OnDemand: expected share of passes that read the item; `compute_seconds` and
-                                     // `host_bytes` are means over all passes
-    double slot_saves = 1.0;         // OnDemand: if the run of consecutive ones has slots, how many copies fewer a pass
-                                     // is expected to make with as many slots as the run has items up to this one than
-                                     // with one slot less. The sum over a run: the copies without slots
-    std::size_t unit_bytes = 0;      // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
-                                     // of KV: a KV chunk. The last unit of an item may be shorter
+    std::size_t bytes = 0;       // size of the item; 0: KV that does not exist yet
+    double read_share = 1.0;     // OnDemand: expected share of passes that read the item; `compute_seconds` and
+                                 // `host_bytes` are means over all passes
+    double slot_saves = 1.0;     // OnDemand, of the j-th item of a run of consecutive ones: expected copies per pass
+                                 // that the run's j-th slot saves. The sum over a run: the copies without slots
+    std::size_t unit_bytes = 0;  // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
+                                 // of KV: a KV chunk. The last unit of an item may be shorter
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and also between units
                                      // if the ring would not hold four copies of that size
     std::size_t read_bytes = 0;      // bytes that a pass reads, at the end of the item (sliding window); 0: all

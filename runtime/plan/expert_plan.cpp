@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "runtime/plan/expert_misses.h"
@@ -20,21 +21,25 @@ struct Sums {
 
 // Adds the layer whose experts are the `choice.n_experts` items from `first` on. `n_slots`: of the layer; -1: its rank
 // has none.
-void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t first, std::int64_t n_slots) {
+void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t first, std::int64_t n_slots,
+               double miss_factor) {
     const ExpertChoice& choice = rank.pass_items()[first].choice;
     double hits = 0.0;
     if (n_slots >= 0) {
-        hits = expected_hits(choice, n_slots, rank.miss_factor());
+        hits = expected_hits(choice, n_slots, miss_factor);
         out.n_slots += n_slots;
-        out.least_slots = std::min(out.least_slots, n_slots);
-        out.most_slots = std::max(out.most_slots, n_slots);
-        out.layer_experts = std::max(out.layer_experts, choice.n_experts);
     } else {
         std::int64_t n_resident = 0;
         for (std::size_t i = first; i < first + static_cast<std::size_t>(choice.n_experts); ++i)
             if (rank.residency().resident_bytes[i] == rank.pass_items()[i].bytes) ++n_resident;
         hits = static_cast<double>(n_resident) / static_cast<double>(choice.n_experts);
         sums.n_resident += n_resident;
+        n_slots = n_resident < choice.n_experts ? 0 : -1;
+    }
+    if (n_slots >= 0) {
+        out.least_slots = std::min(out.least_slots, n_slots);
+        out.most_slots = std::max(out.most_slots, n_slots);
+        out.layer_experts = std::max(out.layer_experts, choice.n_experts);
     }
     out.n_experts += choice.n_experts;
     sums.chosen += static_cast<double>(choice.n_chosen);
@@ -49,9 +54,11 @@ std::string_view expert_regime_name(ExpertRegime regime) {
     return kNames[static_cast<std::size_t>(regime)];
 }
 
-ExpertPlan expert_plan(const SplitPlan& plan) {
+namespace {
+
+// Sums over the layers of all ranks. Misses are multiplied by `miss_factor`; no value: by that of the plan.
+ExpertPlan summed_layers(const SplitPlan& plan, Sums& sums, std::optional<double> miss_factor) {
     ExpertPlan out{.least_slots = std::numeric_limits<std::int64_t>::max(), .slot_bytes = plan.sums().slot_bytes};
-    Sums sums;
     for (const ModelPlan& rank : plan.ranks()) {
         const std::vector<PassItem>& items = rank.pass_items();
         const std::vector<std::int32_t> slots = rank.expert_slots();
@@ -60,15 +67,30 @@ ExpertPlan expert_plan(const SplitPlan& plan) {
                 ++i;
                 continue;
             }
-            add_layer(out, sums, rank, i, slots.empty() ? -1 : slots[static_cast<std::size_t>(items[i].layer)]);
+            add_layer(out, sums, rank, i, slots.empty() ? -1 : slots[static_cast<std::size_t>(items[i].layer)],
+                      miss_factor.value_or(rank.miss_factor()));
             i += static_cast<std::size_t>(items[i].choice.n_experts);
         }
-        out.copied_bytes += copied_bytes(rank.residency_request(plan.pass_tokens(), rank.context_tokens()),
-                                         rank.residency().resident_bytes)
-                                .on_demand;
     }
     if (out.layer_experts == 0) out.least_slots = 0;
     if (out.n_experts > 0) out.hits = sums.hits / sums.chosen;
+    return out;
+}
+
+}  // namespace
+
+double expert_hits(const SplitPlan& plan, double miss_factor) {
+    Sums sums;
+    return summed_layers(plan, sums, miss_factor).hits;
+}
+
+ExpertPlan expert_plan(const SplitPlan& plan) {
+    Sums sums;
+    ExpertPlan out = summed_layers(plan, sums, std::nullopt);
+    for (const ModelPlan& rank : plan.ranks())
+        out.copied_bytes += copied_bytes(rank.residency_request(plan.pass_tokens(), rank.context_tokens()),
+                                         rank.residency().resident_bytes)
+                                .on_demand;
     out.regime = out.n_slots > 0                    ? ExpertRegime::InSlots
                  : sums.n_resident == out.n_experts ? ExpertRegime::Fit
                  : sums.n_resident > 0              ? ExpertRegime::Fixed

@@ -22,7 +22,8 @@ struct ExpertPlan {
     ExpertRegime regime = ExpertRegime::Fit;
     std::int64_t n_experts = 0;  // of all layers; 0: the model has none
     std::int64_t n_slots = 0;    // of all layers
-    /// Of layers with slots, or whose rank has some: the fewest and the most of a layer, and the experts of a layer.
+    /// Of layers of which some experts may have to be copied: the fewest and the most slots of a layer, and the experts
+    /// of a layer.
     std::int64_t least_slots = 0;
     std::int64_t most_slots = 0;
     std::int64_t layer_experts = 0;
@@ -33,6 +34,8 @@ struct ExpertPlan {
     double copied_bytes = 0.0;  // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
 };
 [[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
+/// Returns ExpertPlan::hits of SplitPlan::with_miss_factor(miss_factor).
+[[nodiscard]] double expert_hits(const SplitPlan& plan, double miss_factor);
 /// Returns that of a model whose weights are all on its devices.
 [[nodiscard]] ExpertPlan resident_expert_plan(const ModelConfig& config);
 

@@ -17,7 +17,7 @@ constexpr ExpertChoice kChoices[] = {{128, 8}, {128, 4}, {32, 4}, {8, 2}, {8, 4}
 TEST(ExpertHits, ArePiecewiseLinear) {
     const ExpertChoice choice{100, 2};
     for (const auto& [n_slots, hits] : std::vector<std::pair<std::int64_t, double>>{
-             {0, 0.0}, {5, 0.164}, {25, 0.82}, {29, 0.845}, {33, 0.87}, {50, 0.92}, {75, 0.96}, {100, 1.0}})
+             {0, 0.0}, {5, 0.344}, {25, 0.82}, {29, 0.845}, {33, 0.87}, {50, 0.92}, {75, 0.96}, {100, 1.0}})
         EXPECT_NEAR(expected_hits(choice, n_slots), hits, 1e-12) << n_slots;
 }
 

@@ -202,7 +202,7 @@ TEST(ModelPlan, ExpertsHaveSlotsOrStay) {
     EXPECT_TRUE(ModelPlan(request).expert_slots().empty());
 }
 
-// More tokens never take less time, more memory never takes more, and neither copies less or more bytes.
+// More tokens never take less time or copy fewer bytes; more memory never takes more time.
 TEST(ModelPlan, PassesOverSlotsAreMonotone) {
     const MixtureShape shape;
     std::vector<double> before(9, std::numeric_limits<double>::infinity());

@@ -382,12 +382,21 @@ TEST(PlanReport, HitsCanBeAssumed) {
         asked.assumed_hits = hits;
         assume_hits(asked);
         const PlanReport report = make_plan_report(asked);
-        EXPECT_NEAR(report.experts.hits, hits, hits > 0.0 ? 0.005 : 0.02);
+        EXPECT_NEAR(report.experts.hits, hits, 0.002);
         EXPECT_EQ(report.experts.n_slots, prior.experts.n_slots) << "a run does not know";
         const bool hits_more = report.experts.hits > prior.experts.hits;
         const bool is_faster = report.one.seconds < prior.one.seconds;
         EXPECT_EQ(is_faster, hits_more) << hits;
         EXPECT_DOUBLE_EQ(report.plan.sums().pass_seconds, report.one.seconds);
+    }
+    // Two devices with different numbers of slots; of one of them all experts are on it, so hits are at least its
+    // share.
+    PlanRequest two = request("2x4090", "gpt-oss-20b", Quantisation::MXFP4, 8192);
+    two.hardware.device_bytes = 4 * kGiB;
+    for (const double hits : {0.0, 0.05, 0.2, 0.8}) {
+        two.assumed_hits = hits;
+        assume_hits(two);
+        EXPECT_NEAR(make_plan_report(two).experts.hits, hits, 0.002);
     }
     // Of the four experts of a token no more can hit than there are slots.
     asked.assumed_hits = 0.9;

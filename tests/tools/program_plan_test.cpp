@@ -354,7 +354,7 @@ TEST(Plan, AMixtureOnGpus) {
     EXPECT_GT(slots, 15e9);   // a fifth or more of the device
     const nlohmann::json& experts = streams["plan"]["experts"];
     EXPECT_EQ(experts["regime"], "experts in slots");
-    EXPECT_EQ(experts["of"], 36 * 128);
+    EXPECT_EQ(experts["n_experts"], 36 * 128);
     EXPECT_EQ(experts["slot_bytes"], slots);
     EXPECT_EQ(experts["hits_from"], "prior");
     EXPECT_EQ(experts["copied_bytes"], copied);

@@ -77,7 +77,7 @@ JsonObject expert_plan_json(const ExpertPlan& plan, std::string_view hits_from, 
     JsonObject json;
     json.text("regime", expert_regime_name(plan.regime))
         .integer("slots", plan.n_slots)
-        .integer("of", plan.n_experts)
+        .integer("n_experts", plan.n_experts)
         .unsigned_integer("slot_bytes", plan.slot_bytes)
         .real("hits", plan.hits);
     if (plan.regime == ExpertRegime::Fit)

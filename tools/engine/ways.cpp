@@ -94,6 +94,7 @@ std::optional<PlannedWay> shared_layers(const WaysRequest& request) {
     PlacementRequest placement = asked;
     placement.split = SplitKind::Layers;
     placement.shards.clear();
+    placement.fixed_experts = false;  // fewer layers stream, whose experts the host may hold
     placement.devices.push_back(host_device(request));
     try {
         // A run splits the model for plain decoding (PlacedModel), whatever drafts.

@@ -115,15 +115,26 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
         out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
                                     percent_text(experts.hits), several ? "devices" : "device", origin));
     if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
-        out.add("copied experts",
-                "of a layer and a pass of n tokens: the least of those that are read if tokens choose evenly, those "
-                "without a slot, and n k (1 - hits) r, where a token chooses k and r falls from 1 to 0.76 for 16 "
-                "tokens, since neighbours share experts");
+        out.add(
+            "copied experts",
+            "of a layer and a pass of n tokens: the minimum of three: experts read if tokens choose evenly; experts "
+            "without a slot; n k (1 - hits) r, where a token chooses k and r falls from 1 to 0.76 for 16 tokens, "
+            "since neighbours share experts");
     if (!report.one_more_gib) return;
     const OneMoreGib& more = *report.one_more_gib;
-    out.add("one more GiB", fmt::format("{} tokens/s instead of {} for passes of 1, hits {} %{}",
-                                        number_text(more.tokens_per_second), number_text(1.0 / report.one.seconds),
-                                        percent_text(more.hits), several ? " (on each device)" : ""));
+    std::string brings = fmt::format("{}{} tokens/s instead of {} for passes of 1", several ? "on each device: " : "",
+                                     number_text(more.tokens_per_second), number_text(1.0 / report.one.seconds));
+    if (const std::int64_t n = report.plan.pass_tokens(); n > 1)
+        brings += fmt::format(", {} instead of {} for passes of {}", seconds_text(more.expected_seconds),
+                              seconds_text(report.expected.seconds), n);
+    brings += fmt::format(", hits {} %", percent_text(more.hits));
+    // Why more memory may bring less: a ring that holds a layer makes prompts faster, and takes the room of slots.
+    const std::size_t ring_bytes = report.plan.sums().ring_bytes;
+    if (more.ring_bytes > 2 * ring_bytes)
+        brings += fmt::format(", a ring of {} instead of {}, for prompts by layers", size_text(more.ring_bytes),
+                              size_text(ring_bytes));
+    if (more.regime != experts.regime) brings += fmt::format("; {} then", expert_regime_name(more.regime));
+    out.add("one more GiB", brings);
 }
 
 void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {

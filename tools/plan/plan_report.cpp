@@ -26,7 +26,9 @@ constexpr double kLeastGain = 1.01;
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 constexpr std::size_t kOneGib = std::size_t{1} << 30;
 // Most that the hits of a plan are below assumed ones.
-constexpr double kHitsTolerance = 0.005;
+constexpr double kHitsTolerance = 0.001;
+constexpr double kMostMissFactor = 1e9;  // no slot has a hit with it
+constexpr int kHalvings = 60;
 
 // Returns the needs of the run; if the run is not known, of passes of up to `nodes` tokens.
 RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
@@ -407,12 +409,21 @@ void assume_hits(PlanRequest& request) {
         throw RequestError(
             fmt::format("--assume hits={}: no expert has a slot in this plan ({}); leave it out", wanted,
                         experts.n_experts > 0 ? expert_regime_name(experts.regime) : "the model has no experts"));
-    request.miss_factor = (1.0 - wanted) / (1.0 - experts.hits);
-    const double most = expert_plan(plan->with_miss_factor(request.miss_factor)).hits;
-    // Layers with one slot less than others reach 0 hits first, so that nearly none may be a few.
-    if (wanted - most > kHitsTolerance)
-        throw RequestError(fmt::format("--assume hits={}: slots for {} can have hits of {:.2f} at most", wanted,
-                                       expert_slots_text(experts), most));
+    const auto refuse = [&](double bound, std::string_view side) {
+        throw RequestError(fmt::format("--assume hits={}: with slots for {}, hits are {:.3f} at {}", wanted,
+                                       expert_slots_text(experts), bound, side));
+    };
+    // Hits never rise with the factor: from those that the slots allow to those of experts that stay on a device.
+    double low = 0.0;
+    double high = 1.0;
+    if (const double most = expert_hits(*plan, low); wanted > most + kHitsTolerance) refuse(most, "most");
+    while (expert_hits(*plan, high) > wanted && high < kMostMissFactor) high *= 2.0;
+    if (const double least = expert_hits(*plan, high); wanted < least - kHitsTolerance) refuse(least, "least");
+    for (int i = 0; i < kHalvings; ++i) {
+        const double middle = 0.5 * (low + high);
+        (expert_hits(*plan, middle) > wanted ? low : high) = middle;
+    }
+    request.miss_factor = high;
 }
 
 PlanReport make_plan_report(const PlanRequest& request) {
@@ -448,7 +459,13 @@ void plan_one_more_gib(const PlanRequest& request, PlanReport& report) {
     report.one_more_gib.reset();
     if (report.experts.regime == ExpertRegime::Fit) return;
     const std::optional<SplitPlan> plan = plan_changed(with_more_memory(request, kOneGib), report);
-    if (plan) report.one_more_gib = {1.0 / plan->pass(1).seconds, expert_plan(*plan).hits};
+    if (!plan) return;
+    const ExpertPlan experts = expert_plan(*plan);
+    report.one_more_gib = {.tokens_per_second = 1.0 / plan->pass(1).seconds,
+                           .expected_seconds = plan->pass(report.plan.pass_tokens()).seconds,
+                           .hits = experts.hits,
+                           .ring_bytes = plan->sums().ring_bytes,
+                           .regime = experts.regime};
 }
 
 std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {

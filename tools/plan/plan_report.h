@@ -35,7 +35,10 @@ struct Improvement {
 /// What one more GiB of memory on each device would bring.
 struct OneMoreGib {
     double tokens_per_second = 0.0;  // of passes of 1 token
+    double expected_seconds = 0.0;   // of a pass of SplitPlan::pass_tokens() tokens
     double hits = 0.0;               // as ExpertPlan::hits
+    std::size_t ring_bytes = 0;      // of all devices
+    ExpertRegime regime = ExpertRegime::Fit;
 };
 
 /// The work of one of several devices in a pass of 1 token.

@@ -334,7 +334,7 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
         const nlohmann::json& experts = stats["plan"]["experts"];
         EXPECT_EQ(experts["regime"], "experts in slots");
         EXPECT_EQ(experts["slot_bytes"], slots);
-        EXPECT_EQ(experts["of"], 3 * 48);
+        EXPECT_EQ(experts["n_experts"], 3 * 48);
         EXPECT_EQ(experts["hits_from"], "prior");
         EXPECT_GT(experts["hits"], hits_before);
         EXPECT_LT(experts["hits"], 1.0);
