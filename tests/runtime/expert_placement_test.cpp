@@ -125,15 +125,20 @@ TEST(ExpertPlacement, AnExpertIsAnItemAfterThoseOfItsLayer) {
     }
 }
 
-TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
+// Pass items of a mixture of three layers with 8 experts, of which a token chooses 2.
+std::vector<PassItem> items_of_a_mixture() {
     const auto files = mixture(DType::F32, false, 8, 2);
     const ModelWeights weights = files->weights();
     const auto items = cut_weight_items(weights, WeightRounding::None, std::size_t{1} << 30);
-    const auto pass_items = make_pass_items({.config = &files->config(),
-                                             .weights = &weights,
-                                             .items = items,
-                                             .kv_dtype = DType::F16,
-                                             .context_tokens = 512});
+    return make_pass_items({.config = &files->config(),
+                            .weights = &weights,
+                            .items = items,
+                            .kv_dtype = DType::F16,
+                            .context_tokens = 512});
+}
+
+TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
+    const std::vector<PassItem> pass_items = items_of_a_mixture();
     PassRates rates;
     rates.weights[static_cast<std::size_t>(DType::F32)] = ByteCost({{.vectors = 1000.0, .seconds = 1.0}});
     const auto read = [&](std::int64_t n_tokens) {
@@ -155,14 +160,7 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
 
 // What the slots of a layer save adds up to what is copied without them, and from any slot on to what is still copied.
 TEST(ExpertPlacement, APlanCountsTheCopiesThatSlotsSave) {
-    const auto files = mixture(DType::F32, false, 8, 2);
-    const ModelWeights weights = files->weights();
-    const auto items = cut_weight_items(weights, WeightRounding::None, std::size_t{1} << 30);
-    const auto pass_items = make_pass_items({.config = &files->config(),
-                                             .weights = &weights,
-                                             .items = items,
-                                             .kv_dtype = DType::F16,
-                                             .context_tokens = 512});
+    const std::vector<PassItem> pass_items = items_of_a_mixture();
     for (const std::int64_t n_tokens : {1, 4, 100}) {
         for (const double factor : {1.0, 0.25}) {
             const std::vector<double> misses = expected_misses({8, 2}, static_cast<double>(n_tokens), factor);

@@ -404,6 +404,11 @@ TEST(Plan, AMixtureOnGpus) {
                 AllOf(testing::ContainsRegex("hits +8[0-9.]+ % of the experts .*prior from public traces"),
                       testing::ContainsRegex("one more GiB +[0-9.]+ tokens/s instead of [0-9.]+ for passes")));
     EXPECT_THAT(text({"--assume", "hits=.5"}), testing::ContainsRegex("hits +50.0 % of the experts .*--assume"));
+    // All experts of the second device's six layers are on it, so a sixth of the chosen ones hit at least.
+    const ProgramResult few = run_program({"plan", "--no-config", "--profile", "2x4090", "--shape", "gpt-oss-120b",
+                                           "--quant", "MXFP4", "--shares", "30,6", "--assume", "hits=.1"});
+    EXPECT_EQ(few.code, 1);
+    EXPECT_THAT(few.err, HasSubstr("hits are 0.167 at least"));
     EXPECT_THAT(text({"--host-memory", "50G"}), HasSubstr("if tokens choose experts evenly)"));
     EXPECT_THAT(text({"--host-memory", "50G"}),
                 AllOf(HasSubstr("none: experts on the device stay there"), HasSubstr("of which 50.0 GiB may be used")));

@@ -128,11 +128,10 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
         brings += fmt::format(", {} instead of {} for passes of {}", seconds_text(more.expected_seconds),
                               seconds_text(report.expected.seconds), n);
     brings += fmt::format(", hits {} %", percent_text(more.hits));
-    // Why more memory may bring less: a ring that holds a layer makes prompts faster, and takes the room of slots.
+    // More memory may make passes slower: if it first holds a ring for prompts, that ring takes the room of slots.
     const std::size_t ring_bytes = report.plan.sums().ring_bytes;
     if (more.ring_bytes > 2 * ring_bytes)
-        brings += fmt::format(", a ring of {} instead of {}, for prompts by layers", size_text(more.ring_bytes),
-                              size_text(ring_bytes));
+        brings += fmt::format(", a ring of {} instead of {}", size_text(more.ring_bytes), size_text(ring_bytes));
     if (more.regime != experts.regime) brings += fmt::format("; {} then", expert_regime_name(more.regime));
     out.add("one more GiB", brings);
 }

@@ -25,7 +25,7 @@ constexpr double kLeastGain = 1.01;
 // Bytes that the change "more device memory" adds to each GPU of a profile.
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 constexpr std::size_t kOneGib = std::size_t{1} << 30;
-// Most that the hits of a plan are below assumed ones.
+// Most that the hits of a plan differ from assumed ones.
 constexpr double kHitsTolerance = 0.001;
 constexpr double kMostMissFactor = 1e9;  // no slot has a hit with it
 constexpr int kHalvings = 60;

@@ -75,8 +75,8 @@ struct PlanReport {
     [[nodiscard]] std::size_t pinned_bytes() const;
 };
 /// Sets request.miss_factor so that the plan has request.assumed_hits. Throws RequestError if the plan has no slots for
-/// experts, or too few for so many hits. Does nothing if there are no assumed hits,
-/// or if make_plan_report() will throw OutOfBudget.
+/// experts, too few for so many hits, or so many experts that stay on a device that hits cannot be so few. Does nothing
+/// if there are no assumed hits, or if make_plan_report() will throw OutOfBudget.
 void assume_hits(PlanRequest& request);
 
 /// Plans the request. Throws OutOfBudget, with the numbers, if a device's budget or the host's memory is too small.
