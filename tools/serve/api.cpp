@@ -392,8 +392,15 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             texts_.make_ready(*job);
         } catch (const std::exception& failure) {
             const ApiError error = ApiError::of(failure);
-            detail(fmt::format("request {} {} refused: {} {}", job->id, job->path, error.status(),
-                               error.param().empty() ? error.code() : error.param()));
+            // A note, since agents may not show the message that they get: the remedy is an option of the server.
+            if (error.prompt_tokens() > 0)
+                report(LineQueue::Level::Note,
+                       fmt::format("request {} {} refused: {} prompt tokens do not fit into --ctx {}", job->id, job->path,
+                                   error.prompt_tokens(), error.context_tokens()));
+            else
+                report(LineQueue::Level::Detail, fmt::format("request {} {} refused: {} {}", job->id, job->path,
+                                                             error.status(),
+                                                             error.param().empty() ? error.code() : error.param()));
             texts_.remove(*job);  // before the answer, after which the client may look at the queue
             if (job->writer)
                 job->writer->fail(error);
@@ -451,11 +458,12 @@ void Api::report_ignored(std::string_view field) {
     constexpr std::size_t kLongestName = 64;  // bytes; a longer name may be a text, and no text gets into the log
     if (field.size() > kLongestName || ignored_.size() >= kMostNames || !ignored_.insert(std::string(field)).second)
         return;
-    detail(fmt::format("requests have the field {}, which has no effect here", printable(field)));
+    report(LineQueue::Level::Detail,
+           fmt::format("requests have the field {}, which has no effect here", printable(field)));
 }
 
-void Api::detail(std::string_view line) const {
-    if (options_.on_detail) options_.on_detail(line);
+void Api::report(LineQueue::Level level, std::string_view line) const {
+    if (options_.on_line) options_.on_line(level, line);
 }
 
 }  // namespace slipstream::tools

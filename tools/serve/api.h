@@ -15,6 +15,7 @@
 
 #include "tools/serve/access.h"
 #include "tools/serve/http_server.h"
+#include "tools/serve/line_queue.h"
 #include "tools/serve/live_feed.h"
 #include "tools/serve/prompt_maker.h"
 #include "tools/serve/served_model.h"
@@ -32,8 +33,8 @@ struct ApiOptions {
     std::size_t most_waiting = 16;  // requests
     /// Options with which `generate` produces the texts of this server; the page shows them.
     std::vector<std::string> command_options{};
-    /// Called with a line for the user of -v, on any thread; may be empty.
-    std::function<void(std::string_view)> on_detail{};
+    /// Called with a line for the user, on any thread; may be empty.
+    std::function<void(LineQueue::Level, std::string_view)> on_line{};
 };
 
 class Api final : public HttpHandler {
@@ -95,7 +96,7 @@ private:
     [[nodiscard]] ApiError refuse_full(std::size_t n_waiting);
     [[nodiscard]] RequestContext request_context();
     void report_ignored(std::string_view field);
-    void detail(std::string_view line) const;
+    void report(LineQueue::Level level, std::string_view line) const;
 
     ApiOptions options_;
     ServedModel model_;

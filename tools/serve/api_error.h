@@ -43,6 +43,9 @@ public:
     [[nodiscard]] const std::string& param() const { return param_; }
     [[nodiscard]] const std::string& code() const { return code_; }
     [[nodiscard]] const std::string& type() const { return type_; }
+    /// Of too_long(); otherwise 0.
+    [[nodiscard]] std::int64_t prompt_tokens() const { return prompt_tokens_; }
+    [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     /// Returns the error as a JSON object of the given shape, on one line.
     [[nodiscard]] std::string body(ErrorShape shape = ErrorShape::OpenAi) const;
     [[nodiscard]] HttpAnswer answer(ErrorShape shape = ErrorShape::OpenAi) const;

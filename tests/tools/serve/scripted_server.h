@@ -161,7 +161,7 @@ public:
         : prompts_(tokenizer_, template_of(chat_template, tokenizer_), GenerationDefaults{}),
           api_({.access = std::move(access),
                 .most_waiting = 3,
-                .on_detail = [this](std::string_view line) { add_line(line); }},
+                .on_line = [this](LineQueue::Level /*level*/, std::string_view line) { add_line(line); }},
                {.name = "org/scripted", .created = 5, .vocab = 256, .fingerprint = "f"}, prompts_, status_) {
         status_.update([](StatusSnapshot& state) { state.is_ready = true; });
         sockets_ = std::thread([this] { server_.run(); });
