@@ -227,10 +227,13 @@ TEST(ExpertsOnACard, OneExpertAndAllExperts) {
 
 // F32 weights, so that both devices multiply in float and choose the same experts.
 TEST(ExpertsOnACard, LogitsAreNearThoseOfTheCpu) {
-    const std::unique_ptr<ModelFiles> models[] = {mixture({.type = DType::F32}),
-                                                  mixture({.type = DType::F32, .shared_expert = true}),
-                                                  gpt_oss(DType::F32), gemma4(DType::F32)};
-    for (const std::unique_ptr<ModelFiles>& files : models) {
+    // Gemma 4 does not divide scores by the root of the head size, so errors of keys weigh more.
+    const std::pair<std::unique_ptr<ModelFiles>, double> models[] = {
+        {mixture({.type = DType::F32}), 1e-5},
+        {mixture({.type = DType::F32, .shared_expert = true}), 1e-5},
+        {gpt_oss(DType::F32), 1e-5},
+        {gemma4(DType::F32), 5e-5}};
+    for (const auto& [files, limit] : models) {
         const Generated card = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce);
         const Generated cpu = generate(*files, Devices::Cpu, Streams::Nothing, Timing::AtOnce);
         EXPECT_EQ(card.text, cpu.text);
@@ -242,7 +245,7 @@ TEST(ExpertsOnACard, LogitsAreNearThoseOfTheCpu) {
             size += std::pow(double{cpu.logits[i]}, 2);
         }
         // The KV is rounded to F16, where a number in the middle may go either way.
-        EXPECT_LT(error / size, 1e-5);
+        EXPECT_LT(error / size, limit);
         EXPECT_GT(error, 0.0);
     }
 }
