@@ -181,6 +181,8 @@ void put_config(Header& header, const RandomModelOptions& options) {
         header.real(key("rope.scaling.factor"), rope.scaling.factor);
         header.number(key("rope.scaling.original_context_length"), rope.scaling.original_context);
     }
+    // llama.cpp reads no file of this family without the number of per-layer embeddings.
+    if (&gguf_family(config) == &kGemma4) header.number(key("embedding_length_per_layer_input"), 0);
     const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.window(); });
     if (window > 0) header.number(key("attention.sliding_window"), window);
     if (full != config.layers.end() && windowed != config.layers.end()) {
