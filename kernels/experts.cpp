@@ -14,6 +14,7 @@ void choose_experts(ExecRef exec, const ChooseExpertsArgs& args) {
           "choose_experts: {} of {}, {} tokens", args.n_chosen, n_experts, n_tokens);
     CHECK(args.bias.empty() || (args.weighting.score == ExpertScore::Sigmoid && is_floats(args.bias, 1, n_experts)),
           "choose_experts: a bias of {} numbers", args.bias.cols());
+    CHECK(args.scales.empty() || is_floats(args.scales, 1, n_experts), "choose_experts: {} scales", args.scales.cols());
     if (n_tokens == 0) return;
     CHECK(args.ids != nullptr && args.weights != nullptr);
     exec.device.ops().choose_experts(exec, args);

@@ -36,6 +36,7 @@ struct ExpertWeighting {
 ///   e[i] / (sum of e over the chosen, ascending, + sum_offset).
 ///   Sigmoid: s[i] = 1 / (1 + exp(-logit[i])). Normalized: s[i] / (sum of s over the chosen, ascending, + sum_offset).
 ///   Then the weight is multiplied by `scale`.
+///   With `scales`, it is then multiplied by scales[i].
 /// A token with a logit, or a sum of score and bias, that is infinite or NaN gets id -1 at each of its places.
 ///
 /// The results are in host memory when the call returns, because they decide what the host enqueues next: on a GPU the
@@ -43,6 +44,7 @@ struct ExpertWeighting {
 struct ChooseExpertsArgs {
     ConstTensorView logits;     // [n_tokens, n_experts], F32
     ConstTensorView bias{};     // [n_experts], F32, or empty; only with ExpertScore::Sigmoid
+    ConstTensorView scales{};   // [n_experts], F32, or empty
     std::int64_t n_chosen = 0;  // 1 to n_experts
     ExpertWeighting weighting{};
     std::int32_t* ids = nullptr;  // [n_tokens, n_chosen]: the chosen experts, ascending. Memory of the host

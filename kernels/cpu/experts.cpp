@@ -95,6 +95,9 @@ constexpr std::int64_t kCombineCols = 256;
         sum = 1.0F;
     }
     for (std::int64_t j = 0; j < k; ++j) weights[j] = weights[j] / sum * weighting.scale;
+    if (args.scales.empty()) return;
+    const float* scales = float_row(args.scales, 0);
+    for (std::int64_t j = 0; j < k; ++j) weights[j] *= scales[ids[j]];
 }
 
 [[gnu::always_inline]] inline void combine_columns(const CombineExpertsArgs& args, std::int64_t begin,

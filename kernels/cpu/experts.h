@@ -6,8 +6,8 @@
 
 namespace slipstream::cpu {
 
-/// Chooses for one token, in the bits of all variants. For devices that leave the choice to the host: `logits` and
-/// `bias` must be host memory.
+/// Chooses for one token, in the bits of all variants. For devices that leave the choice to the host: `logits`, `bias`
+/// and `scales` must be host memory.
 void choose_row(const ChooseExpertsArgs& args, std::int64_t token);
 
 void choose_experts_scalar(ExecRef exec, const ChooseExpertsArgs& args);

@@ -21,10 +21,10 @@ struct CombineExpertsLaunch {
 /// Enqueues the kernel of `launch` on `stream`. The caller must check the status of the launch.
 void launch_combine_experts(const CombineExpertsLaunch& launch, void* stream);
 
-/// Returns the bytes of host memory to which choose_experts() copies what it reads: the logits of all experts, then the
-/// bias of the choice.
+/// Returns the bytes of host memory to which choose_experts() copies what it reads: the logits of all experts, the bias
+/// of the choice, the scales of the weights.
 [[nodiscard]] constexpr std::size_t choice_bytes(std::int64_t n_tokens, std::int64_t n_experts) {
-    return static_cast<std::size_t>((n_tokens + 1) * n_experts) * sizeof(float);
+    return static_cast<std::size_t>((n_tokens + 2) * n_experts) * sizeof(float);
 }
 
 }  // namespace slipstream::cuda

@@ -25,10 +25,13 @@ void choose_experts(ExecRef exec, const ChooseExpertsArgs& args) {
     std::byte* const host = op.device().staging().inbox(choice_bytes(n_tokens, n_experts));
     op.stream().copy(host, args.logits.data, logit_bytes);
     if (!args.bias.empty()) op.stream().copy(host + logit_bytes, args.bias.data, row);
+    if (!args.scales.empty()) op.stream().copy(host + logit_bytes + row, args.scales.data, row);
     op.stream().synchronize();
     ChooseExpertsArgs read = args;
     read.logits = matrix_view<const std::byte>(host, DType::F32, n_tokens, n_experts);
     if (!args.bias.empty()) read.bias = vector_view<const std::byte>(host + logit_bytes, DType::F32, n_experts);
+    if (!args.scales.empty())
+        read.scales = vector_view<const std::byte>(host + logit_bytes + row, DType::F32, n_experts);
     constexpr std::int64_t kTokensPerTask = 16;
     op.device().pool().run(n_tokens, kTokensPerTask, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t token = begin; token < end; ++token) cpu::choose_row(read, token);

@@ -18,7 +18,7 @@ ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& na
                                fields.find(names.other_count) != nullptr;
     const char* count = by_other_name ? names.other_count : names.count;
     const ExpertsConfig experts{.n_experts = required(count, names.absent_count),
-                                .n_chosen = required("num_experts_per_tok", names.absent_chosen),
+                                .n_chosen = required(names.chosen, names.absent_chosen),
                                 .d_ff = required(names.d_ff, names.absent_d_ff)};
     if (experts.n_experts < 1) fields.fail(count, fmt::format("is {}; a mixture has experts", experts.n_experts));
     return experts;

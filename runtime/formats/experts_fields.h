@@ -21,8 +21,9 @@ inline constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 struct HfExpertFields {
     const char* count;                  // "num_experts"
     const char* other_count = nullptr;  // another name of it; null: none
-    const char* d_ff;                   // "moe_intermediate_size"
-    std::int64_t absent_count = 0;      // defaults of the family; 0: the field is required
+    const char* chosen = "num_experts_per_tok";
+    const char* d_ff;               // "moe_intermediate_size"
+    std::int64_t absent_count = 0;  // defaults of the family; 0: the field is required
     std::int64_t absent_chosen = 0;
     std::int64_t absent_d_ff = 0;
 };

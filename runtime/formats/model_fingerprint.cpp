@@ -135,6 +135,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(experts.weighting.score);
         digest.number(experts.weighting.normalized);
         for (const float value : {experts.weighting.sum_offset, experts.weighting.scale}) digest.number(value);
+        add_changed("router_norm_scale", experts.router_norm_scale, 1.0);
     }
 }
 

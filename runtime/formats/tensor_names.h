@@ -57,8 +57,9 @@ struct TensorNames {
 
 namespace tensor_names {
 
-inline constexpr std::array<std::string_view, 13> kHfForeignInLayer{"mlp.gate.weight",
+inline constexpr std::array<std::string_view, 14> kHfForeignInLayer{"mlp.gate.weight",
                                                                     "block_sparse_moe.gate.weight",
+                                                                    "router.proj.weight",
                                                                     "mlp.gate.e_score_correction_bias",
                                                                     "mlp.shared_expert.gate_proj.weight",
                                                                     "mlp.shared_experts.gate_proj.weight",
@@ -70,10 +71,12 @@ inline constexpr std::array<std::string_view, 13> kHfForeignInLayer{"mlp.gate.we
                                                                     "self_attn.k_norm.weight",
                                                                     "pre_feedforward_layernorm.weight",
                                                                     "post_feedforward_layernorm.weight"};
-inline constexpr std::array<std::string_view, 12> kGgufForeignInLayer{
-    "layer_output_scale.weight", "attn_sinks.weight",         "ffn_gate_inp.weight", "exp_probs_b.bias",
-    "ffn_up_shexp.weight",       "ffn_gate_inp_shexp.weight", "ffn_down_exps.scale", "post_attention_norm.weight",
-    "post_ffw_norm.weight",      "attn_q_norm.weight",        "attn_k_norm.weight",  "attn_gate.weight"};
+inline constexpr std::array<std::string_view, 15> kGgufForeignInLayer{
+    "layer_output_scale.weight", "attn_sinks.weight",          "ffn_gate_inp.weight",
+    "exp_probs_b.bias",          "ffn_up_shexp.weight",        "ffn_gate_inp_shexp.weight",
+    "ffn_gate_exps.scale",       "ffn_up_exps.scale",          "ffn_gate_up_exps.scale",
+    "ffn_down_exps.scale",       "post_attention_norm.weight", "post_ffw_norm.weight",
+    "attn_q_norm.weight",        "attn_k_norm.weight",         "attn_gate.weight"};
 
 /// Returns the names of pre-norm decoders in Hugging Face directories.
 [[nodiscard]] constexpr TensorNames hugging_face() {

@@ -113,10 +113,13 @@ private:
         return views;
     }
 
-    // Cuts the tensor of all experts' gate and up matrices if the file has it. Returns whether it does.
+    // Cuts the tensor of all experts' gate and up matrices if the file has it, or must have it because the format has
+    // no other one. Returns whether it does.
     bool bind_stacked_gate_up(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         const std::string name = fmt::format("{}{}", prefix, names_.experts_gate_up);
-        if (names_.experts_gate_up.empty() || !has(name)) return false;
+        const ExpertNames& gate = names_.experts[expert_tensor(TensorRole::Gate)];
+        const bool has_other_names = !gate.before.empty() || !gate.stacked.empty();
+        if (names_.experts_gate_up.empty() || (has_other_names && !has(name))) return false;
         const ExpertsConfig& experts = config_.experts(index);
         const ConstTensorView all = find(name, {experts.n_experts, 2 * experts.d_ff, config_.d_model});
         const std::byte* at = all.data;

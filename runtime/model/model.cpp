@@ -34,6 +34,12 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
     return config.norm_offset;
 }
 
+// Returns by what the weights of a tensor are multiplied.
+float norm_scale(const TensorInfo& info, const ModelConfig& config, std::int64_t layer) {
+    if (info.role == TensorRole::OutputNorm) return config.logit_scale;
+    return info.role == TensorRole::RouterNorm ? config.experts(layer).router_norm_scale : 1.0F;
+}
+
 // Returns the bytes of a small tensor, widened, and of the room before the next one, so that all are aligned.
 std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
     constexpr std::size_t kAlign = 64;
@@ -206,7 +212,7 @@ void Model::widen_small_tensors(MemoryTag tag) {
         } else {
             cpu::dequantize_row(view.dtype, view.data, to, view.cols());
             const float offset = norm_offset(info, config_);
-            const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
+            const float scale = norm_scale(info, config_, layer);
             for (float& weight : std::span(to, static_cast<std::size_t>(view.cols())))
                 weight = (weight + offset) * scale;
             if (info.role == TensorRole::DeltaDecay && config_.delta_net(layer).log_decay)

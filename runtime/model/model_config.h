@@ -108,6 +108,7 @@ struct ExpertsConfig {
     std::int64_t n_chosen = 0;   // for each token
     std::int64_t d_ff = 0;       // of one expert
     ExpertWeighting weighting{};
+    float router_norm_scale = 1.0F;  // multiplies the weights of the norm of the router's input when they are loaded
     [[nodiscard]] bool empty() const { return n_experts == 0; }
     friend bool operator==(const ExpertsConfig&, const ExpertsConfig&) = default;
 };

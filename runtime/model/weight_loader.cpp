@@ -15,6 +15,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -35,6 +36,8 @@ namespace {
 // steps of 8 MiB, medians of 9: the system then keeps the file in huge pages, which are slow at the first touch if the
 // host backs them only then.)
 constexpr std::size_t kStepBytes = 32U << 20;
+
+constexpr std::size_t kPackAlignBytes = 64;  // as pack_weights() asks
 
 /// Rows of one part that are read and packed at once.
 struct Step {
@@ -73,7 +76,11 @@ void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, Layout
               packed_bytes(packed.dtype, part.n_rows, matrix.cols()) <= end - part.offset,
           "a part at {} of {} bytes, the next at {}", part.offset, item.bytes, end);
     const auto fitting = static_cast<std::int64_t>(kStepBytes / std::max<std::size_t>(matrix.row_stride_bytes, 1));
-    const std::int64_t n_step = std::max(fitting / kInterleavedRows * kInterleavedRows, kInterleavedRows);
+    // Packs begin at multiples of 64 bytes, and so must steps: a group of rows may have an odd multiple of 16 or 32.
+    const std::size_t group_bytes = packed_bytes(packed.dtype, kInterleavedRows, matrix.cols());
+    const auto n_aligned =
+        kInterleavedRows * static_cast<std::int64_t>(kPackAlignBytes / std::gcd(group_bytes, kPackAlignBytes));
+    const std::int64_t n_step = std::max(fitting / n_aligned * n_aligned, n_aligned);
     for (std::int64_t row = 0; row < part.n_rows; row += n_step) {
         const std::int64_t n = std::min(n_step, part.n_rows - row);
         Step step{.rows = rows.slice_rows(row, n),

@@ -35,13 +35,18 @@ Owner owner_of(TensorRole role) {
         case DeltaNorm:
         case DeltaOut:
             return Owner::DeltaNet;
+        case RouterNorm:
+        case ExpertsNorm:
         case Router:
         case RouterBias:
         case ChoiceBias:
+        case ExpertScales:
         case GateBias:
         case UpBias:
         case DownBias:
         case SharedGate:
+        case SharedPostNorm:
+        case ExpertsPostNorm:
             return Owner::Experts;
         default:
             return Owner::EveryLayer;

@@ -46,18 +46,24 @@ enum class TensorRole : std::uint8_t {
     DeltaNorm,       // norm of each head of the delta net's result
     DeltaOut,
     FfnNorm,
-    Router,      // its products with a token are the logits of the layer's experts
-    RouterBias,  // added to the router's products
-    ChoiceBias,  // added to the scores for the choice of experts alone
-    GateBias,    // of all experts, a row each; so are UpBias and DownBias
+    // Router and experts read what FfnNorm gives, unless they have norms of their own.
+    RouterNorm,
+    ExpertsNorm,
+    Router,        // its products with a token are the logits of the layer's experts
+    RouterBias,    // added to the router's products
+    ChoiceBias,    // added to the scores for the choice of experts alone
+    ExpertScales,  // of each expert: multiplies its weight
+    GateBias,      // of all experts, a row each; so are UpBias and DownBias
     UpBias,
     DownBias,
     Gate,  // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
-    SharedGate,   // sigmoid of its product with a token multiplies the result of the shared expert
-    FfnPostNorm,  // norm of the feed-forward's result, before this is added to the residual stream
-    OutputScale,  // multiplies the residual stream after the layer
+    SharedGate,       // sigmoid of its product with a token multiplies the result of the shared expert
+    SharedPostNorm,   // norm of the result of the part that all tokens pass, before that of the experts is added
+    ExpertsPostNorm,  // norm of the sum of experts, before it is added
+    FfnPostNorm,      // norm of the feed-forward's result, before this is added to the residual stream
+    OutputScale,      // multiplies the residual stream after the layer
     // of the model
     TokenEmbedding,
     EmbeddingNorm,  // norm of the embedding's rows
@@ -172,9 +178,13 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::DeltaOut, TensorKind::Matrix, "the delta net's output", TensorDim::Model,
                TensorDim::DeltaValues, ReadStage::AfterKv},
     TensorInfo{TensorRole::FfnNorm, TensorKind::Norm, "the feed-forward norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::RouterNorm, TensorKind::Norm, "the router's norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::ExpertsNorm, TensorKind::Norm, "the experts' norm", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::Router, TensorKind::Router, "the router", TensorDim::Experts, TensorDim::Model},
     TensorInfo{TensorRole::RouterBias, TensorKind::Bias, "the router's bias", TensorDim::One, TensorDim::Experts},
     TensorInfo{TensorRole::ChoiceBias, TensorKind::Bias, "the bias of the choice of experts", TensorDim::One,
+               TensorDim::Experts},
+    TensorInfo{TensorRole::ExpertScales, TensorKind::Bias, "the scales of the experts' weights", TensorDim::One,
                TensorDim::Experts},
     TensorInfo{TensorRole::GateBias, TensorKind::Bias, "the experts' gate biases", TensorDim::Experts,
                TensorDim::ExpertFeedForward},
@@ -189,6 +199,10 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::Down, TensorKind::Matrix, "the feed-forward's down matrix", TensorDim::Model,
                TensorDim::FeedForward, ReadStage::AfterKv},
     TensorInfo{TensorRole::SharedGate, TensorKind::Router, "the shared expert's gate", TensorDim::Single,
+               TensorDim::Model},
+    TensorInfo{TensorRole::SharedPostNorm, TensorKind::Norm, "the norm after the shared expert", TensorDim::One,
+               TensorDim::Model},
+    TensorInfo{TensorRole::ExpertsPostNorm, TensorKind::Norm, "the norm after the experts", TensorDim::One,
                TensorDim::Model},
     TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
                TensorDim::Model},

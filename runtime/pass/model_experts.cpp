@@ -4,7 +4,8 @@
 // ascending order. In a wave, the experts on the device (resident, or in slots from earlier passes) are computed
 // together first, while the others are copied; then each of these as it arrives. Only experts that a token chose are
 // read. After each wave its results are added to the sums of their tokens, so a token's sum has one order whatever the
-// waves are and whatever streams: from 0 in ascending experts, then the shared expert.
+// waves are and whatever streams: from 0 in ascending experts, then the shared expert. A layer may norm the inputs of
+// router, shared expert and experts apart, both results, and their sum (Gemma 4).
 #include <chrono>
 
 #include <fmt/format.h>
@@ -28,14 +29,14 @@ namespace {
 }
 
 // Throws the error of row `row` of a layer's experts, whose numbers are not finite before its product with the matrix
-// `role`: Down, since a row that is not finite before the experts has no finite logit of the router, and choose() has
-// refused it. `positions`: of each token of the pass.
+// `role`. Before Gate, only a norm that the experts have for themselves gives such a row: one that the router reads,
+// too, has no finite logit, and choose() has refused it. `positions`: of each token of the pass.
 [[noreturn]] void refuse_expert_row(const ExpertRows& rows, TensorRole role, std::int64_t row,
                                     const std::vector<std::int32_t>& positions) {
-    CHECK(role == TensorRole::Down, "row {} is not finite before the experts, but was chosen for one", row);
+    const std::int32_t position = positions[rows.tokens()[static_cast<std::size_t>(row)]];
+    if (role != TensorRole::Down) refuse_numbers("the norm before the experts", "numbers", position);
     std::int32_t expert = 0;
     while (rows.first_row(expert + 1) <= row) ++expert;
-    const std::int32_t position = positions[rows.tokens()[static_cast<std::size_t>(row)]];
     refuse_numbers(fmt::format("the activation of expert {}", expert), "numbers", position);
 }
 
@@ -49,10 +50,12 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     const TensorView hidden = activations_.hidden(rows.n());
     const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
     const TensorView sums = activations_.rows(Activation::Experts, rows.n(), config.d_model);
-    CHECK(collective_ == nullptr && weights[FfnPostNorm].empty(), "a part or a norm that mixtures do not have");
-    norm(layer, hidden, weights[FfnNorm], normed);
+    CHECK(collective_ == nullptr, "a part of a mixture");
+    const bool has_router_norm = !weights[RouterNorm].empty();
+    norm(layer, hidden, weights[has_router_norm ? RouterNorm : FfnNorm], normed);
     choose(layer, rows, normed);
     need_experts(layer, rows);  // before the shared expert, which is computed while they are copied
+    if (has_router_norm) norm(layer, hidden, weights[FfnNorm], normed);
     const bool is_gated = !weights[SharedGate].empty();
     if (is_gated) weigh_shared(layer, rows, normed);
     const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);
@@ -60,20 +63,27 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
         gate_and_up(layer, rows, normed);
         const Product down{Down, shared};
         multiply(layer, rows, activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff), {&down, 1});
+        post_norm(layer, shared, weights[SharedPostNorm]);
     }
+    if (!weights[ExpertsNorm].empty()) norm(layer, hidden, weights[ExpertsNorm], normed);
     compute_experts(layer, rows, normed, sums);
+    post_norm(layer, sums, weights[ExpertsPostNorm]);
+    if (feed_forward.d_ff > 0)
+        stage(
+            PassStage::Sum, layer, rows.n(), [&] { return 2 * rows_bytes(sums); },
+            [&] {
+                if (is_gated)
+                    combine_experts(exec(), {.rows = shared,
+                                             .tokens = expert_rows_.places().data(),
+                                             .weights = expert_rows_.chosen_weights(),
+                                             .sums = sums});
+                else
+                    add(exec(), {.x = shared, .y = sums});
+            });
+    post_norm(layer, sums, weights[FfnPostNorm]);
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return 2 * rows_bytes(hidden); },
-        [&] {
-            if (is_gated)
-                combine_experts(exec(), {.rows = shared,
-                                         .tokens = expert_rows_.places().data(),
-                                         .weights = expert_rows_.chosen_weights(),
-                                         .sums = sums});
-            else if (feed_forward.d_ff > 0)
-                add(exec(), {.x = shared, .y = sums});
-            add(exec(), {.x = sums, .y = hidden, .scale = config.residual_scale, .factor = weights[OutputScale]});
-        });
+        [&] { add(exec(), {.x = sums, .y = hidden, .scale = config.residual_scale, .factor = weights[OutputScale]}); });
 }
 
 // Computes the sigmoid of each token's product with the gate of the shared expert, to expert_rows_.chosen_weights(), by
@@ -110,6 +120,7 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
                             .bias = weights[TensorRole::RouterBias]});
             choose_experts(exec(), {.logits = logits,
                                     .bias = weights[TensorRole::ChoiceBias],
+                                    .scales = weights[TensorRole::ExpertScales],
                                     .n_chosen = experts.n_chosen,
                                     .weighting = experts.weighting,
                                     .ids = expert_rows_.chosen(),

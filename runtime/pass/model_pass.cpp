@@ -65,6 +65,14 @@ void ModelPass::norm(std::int64_t layer, const RmsNormArgs& args) {
         PassStage::Norm, layer, args.x.rows(), [&] { return rows_bytes(args.x); }, [&] { rms_norm(exec(), args); });
 }
 
+void ModelPass::post_norm(std::int64_t layer, const TensorView& x, const ConstTensorView& weight) {
+    const ModelConfig& config = model_->config();
+    if (weight.empty()) return;
+    norm(
+        layer,
+        {.x = x, .weight = weight, .y = x, .eps = config.post_norm_eps > 0.0F ? config.post_norm_eps : config.rms_eps});
+}
+
 // Computes queries, keys and values, and writes keys and values to scratch.
 void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     using enum TensorRole;
@@ -218,11 +226,7 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
         stage(
             PassStage::Sum, layer, rows.n(), [&] { return rows_bytes(product.y); },
             [&] { collective_->all_reduce(exec(), product.y); });
-    if (!half.post_norm.empty())
-        norm(layer, {.x = product.y,
-                     .weight = half.post_norm,
-                     .y = product.y,
-                     .eps = config.post_norm_eps > 0.0F ? config.post_norm_eps : config.rms_eps});
+    post_norm(layer, product.y, half.post_norm);
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return rows_bytes(product.y) + rows_bytes(hidden); },
         [&] { add(exec(), {.x = product.y, .y = hidden, .scale = config.residual_scale, .factor = half.scale}); });

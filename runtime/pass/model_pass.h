@@ -127,6 +127,8 @@ private:
     void norm(std::int64_t layer, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y,
               NextWeights next = {});
     void norm(std::int64_t layer, const RmsNormArgs& args);
+    /// Norms the result of half a layer, or of a part of it, in place. An empty weight: there is no such norm.
+    void post_norm(std::int64_t layer, const TensorView& x, const ConstTensorView& weight);
     void keys_and_values(std::int64_t layer, const PassRows& rows);
     void attend(std::int64_t layer, const PassRows& rows);
     void gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended);

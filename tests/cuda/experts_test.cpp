@@ -2,6 +2,7 @@
 // matmul(), the sum those of its written order.
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -32,11 +33,12 @@ protected:
         CudaMatmul::TearDown();
     }
     Chosen choose_on(ExecRef where, const ConstTensorView& logits, const ConstTensorView& bias, std::int64_t n_chosen,
-                     const ExpertWeighting& weighting) {
+                     const ExpertWeighting& weighting, const ConstTensorView& scales = {}) {
         const auto n = static_cast<std::size_t>(logits.rows() * n_chosen);
         Chosen chosen{std::vector<std::int32_t>(n, -7), std::vector<float>(n, kNan)};
         choose_experts(where, {.logits = logits,
                                .bias = bias,
+                               .scales = scales,
                                .n_chosen = n_chosen,
                                .weighting = weighting,
                                .ids = chosen.ids.data(),
@@ -45,21 +47,26 @@ protected:
     }
     /// Checks that the device chooses as a CPU does, to the bit, and returns its choice.
     Chosen expect_choice(const std::vector<float>& logits, std::int64_t n_experts, std::int64_t n_chosen,
-                         const ExpertWeighting& weighting, const std::vector<float>& bias = {}) {
+                         const ExpertWeighting& weighting, const std::vector<float>& bias = {},
+                         const std::vector<float>& scales = {}) {
         const std::int64_t n_tokens = std::ssize(logits) / n_experts;
         const DeviceFloats logits_here(exec(), n_tokens, n_experts, logits);
-        const DeviceFloats bias_here(exec(), 1, std::max<std::int64_t>(std::ssize(bias), 1),
-                                     bias.empty() ? std::vector<float>{0.0F} : bias);
-        const auto bias_view = [&](const std::byte* data) {
-            return bias.empty() ? ConstTensorView{} : vector_view(data, DType::F32, n_experts);
+        const auto upload = [&](const std::vector<float>& vector) {
+            return std::make_unique<DeviceFloats>(exec(), 1, std::max<std::int64_t>(std::ssize(vector), 1),
+                                                  vector.empty() ? std::vector<float>{0.0F} : vector);
         };
-        const Chosen found =
-            choose_on(exec(), logits_here.view(), bias_view(bias_here.view().data), n_chosen, weighting);
+        const auto bias_here = upload(bias);
+        const auto scales_here = upload(scales);
+        const auto view = [&](const std::vector<float>& vector, const std::byte* data) {
+            return vector.empty() ? ConstTensorView{} : vector_view(data, DType::F32, n_experts);
+        };
+        const Chosen found = choose_on(exec(), logits_here.view(), view(bias, bias_here->view().data), n_chosen,
+                                       weighting, view(scales, scales_here->view().data));
         CpuDevice cpu({.n_threads = 1});
         const auto stream = cpu.make_stream(StreamKind::Compute);
-        const Chosen expected =
-            choose_on({cpu, *stream}, matrix_view(logits.data(), n_tokens, n_experts),
-                      bias_view(reinterpret_cast<const std::byte*>(bias.data())), n_chosen, weighting);
+        const Chosen expected = choose_on({cpu, *stream}, matrix_view(logits.data(), n_tokens, n_experts),
+                                          view(bias, reinterpret_cast<const std::byte*>(bias.data())), n_chosen,
+                                          weighting, view(scales, reinterpret_cast<const std::byte*>(scales.data())));
         EXPECT_EQ(found.ids, expected.ids);
         EXPECT_TRUE(same_bits(found.weights, expected.weights));
         return found;
@@ -135,6 +142,9 @@ TEST_F(CudaExperts, ChooseAsACpuDoes) {
                         .score = ExpertScore::Sigmoid, .normalized = normalized, .sum_offset = 1e-20F, .scale = 2.5F};
                     expect_choice(logits, n_experts, n_chosen, sigmoid, bias);
                     expect_choice(logits, n_experts, n_chosen, sigmoid);
+                    const std::vector<float> scales = random_floats(n_experts, 6);
+                    expect_choice(logits, n_experts, n_chosen, {.normalized = normalized}, {}, scales);
+                    expect_choice(logits, n_experts, n_chosen, sigmoid, bias, scales);
                 }
             }
         }

@@ -28,7 +28,8 @@ struct Chosen {
 
 /// Runs choose_experts() over logits [n_tokens, n_experts].
 Chosen choose(CpuForm form, int n_threads, const std::vector<float>& logits, std::int64_t n_experts,
-              std::int64_t n_chosen, const ExpertWeighting& weighting, const std::vector<float>& bias = {}) {
+              std::int64_t n_chosen, const ExpertWeighting& weighting, const std::vector<float>& bias = {},
+              const std::vector<float>& scales = {}) {
     CpuDevice device({.n_threads = n_threads, .form = form});
     const auto stream = device.make_stream(StreamKind::Compute);
     const std::int64_t n_tokens = std::ssize(logits) / n_experts;
@@ -39,7 +40,11 @@ Chosen choose(CpuForm form, int n_threads, const std::vector<float>& logits, std
                            .weighting = weighting,
                            .ids = chosen.ids.data(),
                            .weights = chosen.weights.data()};
-    if (!bias.empty()) args.bias = vector_view(reinterpret_cast<const std::byte*>(bias.data()), DType::F32, n_experts);
+    const auto vector = [&](const std::vector<float>& of) {
+        return vector_view(reinterpret_cast<const std::byte*>(of.data()), DType::F32, n_experts);
+    };
+    if (!bias.empty()) args.bias = vector(bias);
+    if (!scales.empty()) args.scales = vector(scales);
     choose_experts({device, *stream}, args);
     return chosen;
 }
@@ -122,6 +127,27 @@ TEST_P(ChooseExperts, TiesGoToTheLowestNumbers) {
     EXPECT_EQ(choose(GetParam(), 1, some, 6, 4, {}).ids, (std::vector<std::int32_t>{1, 2, 3, 4}));
     // 0 and -0 are equal.
     EXPECT_EQ(choose(GetParam(), 1, {-0.0F, 0.0F, -0.0F}, 3, 2, {}).ids, (std::vector<std::int32_t>{0, 1}));
+}
+
+TEST_P(ChooseExperts, ScalesMultiplyTheWeightsAlone) {
+    std::mt19937 random(kSeed);
+    std::normal_distribution<float> normal(0.0F, 3.0F);
+    std::vector<float> logits(21 * 37);
+    for (float& logit : logits) logit = normal(random);
+    std::vector<float> scales(37);
+    for (float& scale : scales) scale = normal(random);
+    for (const std::int64_t k : {1, 4, 37}) {
+        const ExpertWeighting weighting{.scale = 1.25F};
+        const Chosen plain = choose(GetParam(), 2, logits, 37, k, weighting);
+        const Chosen found = choose(GetParam(), 2, logits, 37, k, weighting, {}, scales);
+        EXPECT_EQ(found.ids, plain.ids);
+        for (std::size_t i = 0; i < plain.ids.size(); ++i)
+            ASSERT_EQ(found.weights[i], plain.weights[i] * scales[static_cast<std::size_t>(plain.ids[i])]);
+    }
+    // Equal logits: the lowest experts, each with its own scale. A token that has none keeps its mark.
+    const Chosen ties = choose(GetParam(), 1, {1.0F, 1.0F, 1.0F, kNan, 0.0F, 0.0F}, 3, 2, {}, {}, {0.5F, 3.0F, 7.0F});
+    EXPECT_EQ(ties.ids, (std::vector<std::int32_t>{0, 1, -1, -1}));
+    EXPECT_EQ(ties.weights, (std::vector<float>{0.25F, 1.5F, 0.0F, 0.0F}));
 }
 
 TEST_P(ChooseExperts, TheBiasDecidesTheChoiceAlone) {

@@ -108,6 +108,7 @@ TEST_P(HuggingFaceArchitecture, GivesTheGoldenLogits) {
 TEST(NestedArchitecture, GivesTheGoldenLogits) {
     const std::pair<const char*, const char*> models[] = {
         {"gemma3", "Gemma3ForConditionalGeneration"},
+        {"gemma4_moe", "Gemma4ForConditionalGeneration"},
         {"mistral_no_window", "Mistral3ForConditionalGeneration"},
         {"ministral3", "Mistral3ForConditionalGeneration"},
         {"ministral3_tied_mscale", "Mistral3ForConditionalGeneration"},
@@ -154,6 +155,14 @@ TEST(OlderExpertTensors, GiveTheGoldenLogits) {
     const auto files = ModelFiles::open(folder.path() / "model.gguf");
     EXPECT_EQ(files->config().experts(0).n_experts, 8);
     expect_golden(*files, golden, CpuForm::Scalar);
+}
+
+// Files of Gemma 4 may have the gate and up matrices of all experts in one tensor, or in two.
+TEST(GateAndUpOfExperts, GiveTheGoldenLogitsInTwoTensors) {
+    const GoldenModel golden = load_golden_model("gemma4_moe");
+    const TempFolder folder;
+    write_golden_gguf(golden, folder.path() / "model.gguf", "llama", GgufExperts::Apart);
+    expect_golden(*ModelFiles::open(folder.path() / "model.gguf"), golden, CpuForm::Scalar);
 }
 
 // Older files of Qwen3-Next have the rows of inputs and gates of a delta net in one tensor, as Hugging Face
@@ -334,6 +343,7 @@ TEST(ModelFingerprint, FollowsWhatOnlySomeFamiliesCompute) {
           {"gpt_oss", R"("truncate": false)", R"("truncate": true)"},
           {"qwen3_moe", R"("num_experts_per_tok": 2)", R"("num_experts_per_tok": 3)"},
           {"qwen3_moe", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+          {"gemma4_moe", R"("top_k_experts": 2)", R"("top_k_experts": 3)"},
           {"glm4_moe", R"("routed_scaling_factor": 2.5)", R"("routed_scaling_factor": 1.5)"}}) {
         const GoldenModel golden = load_golden_model(change.model);
         GoldenModel changed = golden;
@@ -395,10 +405,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 67U);
-    EXPECT_EQ(names_with_gguf_form().size(), 49U);
+    EXPECT_EQ(golden_model_names().size(), 70U);
+    EXPECT_EQ(names_with_gguf_form().size(), 52U);
     EXPECT_EQ(names_with_q8_logits().size(), 5U);
-    EXPECT_EQ(names_with_greedy_text().size(), 23U);
+    EXPECT_EQ(names_with_greedy_text().size(), 25U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

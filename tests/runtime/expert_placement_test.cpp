@@ -56,6 +56,17 @@ std::unique_ptr<ModelFiles> gpt_oss(DType type, std::int64_t window = 300) {
                             .gpt_oss = true});
 }
 
+// Experts beside a dense feed-forward, with norms before and after each of the two.
+std::unique_ptr<ModelFiles> gemma4(DType type, std::int64_t n_experts = 9, std::int64_t n_chosen = 3) {
+    return make_tiny_model({.n_layers = kLayers,
+                            .heads = {{4, 2, 16}, {4, 1, 32}, {4, 2, 16}, {4, 1, 32}},
+                            .window = 300,
+                            .weight_type = type,
+                            .gemma4 = true,
+                            .n_experts = n_experts,
+                            .n_chosen = n_chosen});
+}
+
 TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
     for (const auto& files :
          {mixture(DType::BF16, false), mixture(DType::Q8_0, true), gpt_oss(DType::MXFP4), gpt_oss(DType::BF16)}) {
@@ -77,7 +88,7 @@ TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) 
 }
 
 TEST(ExpertPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
-    for (const auto& files : {mixture(DType::BF16, true), gpt_oss(DType::MXFP4)}) {
+    for (const auto& files : {mixture(DType::BF16, true), gpt_oss(DType::MXFP4), gemma4(DType::Q8_0)}) {
         SplitEngine whole(*files, {kLayers}, Streams::Nothing);
         const Generated one = plainly(*whole.target, prompt_of(1300), 3);
         SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
@@ -92,11 +103,13 @@ TEST(ExpertPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
 // With one expert, and where every token chooses all of them.
 TEST(ExpertPlacement, OneExpertAndAllExpertsStream) {
     for (const std::int64_t n_experts : {1, 5}) {
-        const auto files = mixture(DType::F32, false, n_experts, n_experts);
-        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
-        const Generated one = plainly(*whole.target, prompt_of(520), 20);
-        SplitEngine engine(*files, {kLayers}, Streams::Weights, {}, kRing);
-        expect_text(engine, one, 520, 20);
+        for (const auto& files :
+             {mixture(DType::F32, false, n_experts, n_experts), gemma4(DType::F32, n_experts, n_experts)}) {
+            SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+            const Generated one = plainly(*whole.target, prompt_of(520), 20);
+            SplitEngine engine(*files, {kLayers}, Streams::Weights, {}, kRing);
+            expect_text(engine, one, 520, 20);
+        }
     }
 }
 

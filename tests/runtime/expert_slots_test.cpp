@@ -49,6 +49,16 @@ std::unique_ptr<ModelFiles> gpt_oss() {
                             .gpt_oss = true});
 }
 
+std::unique_ptr<ModelFiles> gemma4() {
+    return make_tiny_model({.n_layers = kLayers,
+                            .heads = {{4, 2, 16}, {4, 1, 32}, {4, 2, 16}, {4, 1, 32}},
+                            .window = 300,
+                            .weight_type = DType::Q8_0,
+                            .gemma4 = true,
+                            .n_experts = kExperts,
+                            .n_chosen = kChosen});
+}
+
 std::size_t expert_bytes(const SplitEngine& engine) {
     const Model& model = *engine.models.back();
     return model.items()[model.expert_item(model.config().n_layers() - 1, 0)].bytes;
@@ -63,7 +73,7 @@ ExpertFigures sum_of(const SplitEngine& engine) {
 // {no slot, one, half, all} x {experts alone stream, weights and KV as well} x splits x guesses that a self-check
 // computes again x threads.
 TEST(ExpertSlots, EverySplitAndNumberGivesTheTextLogitsAndKvOfOneDevice) {
-    for (const auto& files : {mixture(DType::BF16), gpt_oss()}) {
+    for (const auto& files : {mixture(DType::BF16), gpt_oss(), gemma4()}) {
         for (const std::int64_t n_prompt : {3, 600}) {
             const std::int64_t n_tokens = n_prompt == 3 ? 80 : 20;
             SplitEngine whole(*files, {kLayers}, Streams::Nothing);

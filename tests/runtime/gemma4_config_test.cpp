@@ -108,13 +108,27 @@ TEST(Gemma4Config, OtherModelsOfTheFamilyAreRefusedByName) {
         << "the default of the class";
     EXPECT_EQ(message(text_config(R"(,"num_kv_shared_layers":18)")),
               "config.json: layers that use the KV of earlier ones (Gemma 4 E2B and E4B) are not served");
-    EXPECT_EQ(message(text_config(R"(,"enable_moe_block":true)")),
-              "config.json: a mixture of experts (Gemma 4 26B-A4B) is not served");
-    EXPECT_EQ(message(text_config(R"(,"enable_moe_block":true,"num_experts":128)")),
-              "config.json: a mixture of 128 experts, which is not served");
+    EXPECT_EQ(message(R"({"architectures":["Gemma4UnifiedForCausalLM"],"hidden_size":64,"intermediate_size":96,)"
+                      R"("num_hidden_layers":7,"enable_moe_block":true})"),
+              "config.json: a mixture of experts is not served for gemma4_unified_text")
+        << "transformers has none";
     EXPECT_EQ(message(text_config(R"(,"use_bidirectional_attention":"all")")),
               "config.json: attention that is not causal is not served");
     EXPECT_EQ(parse(text_config(R"(,"use_bidirectional_attention":"vision")")).family, "gemma4");
+}
+
+TEST(Gemma4Config, ExpertsAreThereIfTheFlagSaysSo) {
+    const std::string counts = R"(,"num_experts":6,"top_k_experts":2,"moe_intermediate_size":24)";
+    const ModelConfig config = parse(text_config(R"(,"enable_moe_block":true)" + counts));
+    ASSERT_EQ(config.n_layers(), 7);
+    for (const LayerConfig& layer : config.layers) {
+        EXPECT_EQ(layer.feed_forward.d_ff, 96);
+        EXPECT_EQ(layer.feed_forward.activation, GatedActivation::GeluTanh);
+        EXPECT_EQ(layer.feed_forward.experts,
+                  (ExpertsConfig{.n_experts = 6, .n_chosen = 2, .d_ff = 24, .router_norm_scale = 0.125F}));
+    }
+    for (const char* flag : {"", R"(,"enable_moe_block":false)", R"(,"enable_moe_block":null)"})
+        EXPECT_FALSE(parse(text_config(flag + counts)).has_experts()) << flag;
 }
 
 TEST(Gemma4Config, HostileFieldsAreRefusedInOneLine) {
@@ -147,6 +161,24 @@ TEST(Gemma4Config, HostileFieldsAreRefusedInOneLine) {
                 HasSubstr("\"twisted\" is not served"));
     EXPECT_THAT(refused(R"(,"rope_scaling":{"rope_type":"linear","factor":8})"), HasSubstr("rope_scaling"));
     EXPECT_THAT(refused(R"(,"final_logit_softcapping":-1)"), HasSubstr("softcap of logits is -1"));
+    EXPECT_THAT(refused(R"(,"intermediate_size":0)"), HasSubstr("intermediate_size is missing, or below 1"));
+    EXPECT_THAT(refused(R"(,"intermediate_size":null)"), HasSubstr("intermediate_size is missing, or below 1"));
+    const auto experts = [&](const std::string& counts) { return refused(R"(,"enable_moe_block":true)" + counts); };
+    EXPECT_THAT(experts(""), HasSubstr("num_experts is missing"));
+    EXPECT_THAT(experts(R"(,"num_experts":6)"), HasSubstr("top_k_experts is missing"));
+    EXPECT_THAT(experts(R"(,"num_experts":6,"top_k_experts":2)"), HasSubstr("moe_intermediate_size is missing"));
+    EXPECT_THAT(experts(R"(,"num_experts":0,"top_k_experts":2,"moe_intermediate_size":24)"),
+                HasSubstr("num_experts is 0; a mixture has experts"));
+    EXPECT_THAT(experts(R"(,"num_experts":6,"top_k_experts":7,"moe_intermediate_size":24)"),
+                HasSubstr("7 experts are chosen for each token; 1 to 6 can be"));
+    EXPECT_THAT(experts(R"(,"num_experts":6,"top_k_experts":-1,"moe_intermediate_size":24)"),
+                HasSubstr("-1 experts are chosen for each token"));
+    EXPECT_THAT(experts(R"(,"num_experts":1099511627776,"top_k_experts":2,"moe_intermediate_size":24)"),
+                HasSubstr("number of experts is 1099511627776"));
+    EXPECT_THAT(experts(R"(,"num_experts":6,"top_k_experts":2,"moe_intermediate_size":9223372036854775807)"),
+                HasSubstr("width of an expert is 9223372036854775807"));
+    EXPECT_THAT(experts(R"(,"num_experts":6,"top_k_experts":2,"moe_intermediate_size":24,"intermediate_size":0)"),
+                HasSubstr("intermediate_size is missing, or below 1"));
     EXPECT_THAT(refused(R"(,"hidden_activation":"gelu")"), HasSubstr("\"gelu\" is not served"));
 }
 
@@ -256,8 +288,6 @@ TEST_F(Gemma4Gguf, OtherModelsOfTheFamilyAreRefusedByName) {
     file.set<std::uint32_t>("gemma4.embedding_length_per_layer_input", 0);
     file.set<std::uint32_t>("gemma4.attention.shared_kv_layers", 2);
     EXPECT_THAT(message(), HasSubstr("layers that use the KV of earlier ones (Gemma 4 E2B and E4B) are not served"));
-    file.set<std::uint32_t>("gemma4.expert_count", 128);
-    EXPECT_THAT(message(), HasSubstr("a mixture of 128 experts, which is not served"));
 }
 
 TEST_F(Gemma4Gguf, HostileKeysAreRefusedInOneLine) {
@@ -303,6 +333,102 @@ TEST_F(Gemma4Gguf, HostileKeysAreRefusedInOneLine) {
     refused("tensor blk.1.layer_output_scale.weight has shape [2]");
     file.erase_tensor("blk.0.layer_output_scale.weight");
     EXPECT_EQ(open()->weights().layers[0][TensorRole::OutputScale].rank, 0) << "a layer without a scale has 1";
+}
+
+class Gemma4MixtureGguf : public Gemma4Gguf {
+protected:
+    Gemma4MixtureGguf() { file = golden_gguf(load_golden_model("gemma4_moe")); }
+};
+
+TEST_F(Gemma4MixtureGguf, KeysSayWhatTheFieldsSay) {
+    const ModelConfig fields = parse_hf_config(load_golden_model("gemma4_moe").config_json, "config.json").model;
+    const ModelConfig keys = config();
+    ASSERT_EQ(keys.n_layers(), fields.n_layers());
+    for (std::int64_t layer = 0; layer < keys.n_layers(); ++layer) {
+        EXPECT_EQ(keys.attention(layer), fields.attention(layer)) << layer;
+        EXPECT_EQ(keys.layers[layer].feed_forward, fields.layers[layer].feed_forward) << layer;
+    }
+    EXPECT_EQ(keys.layers[3].feed_forward.d_ff, 56);
+    EXPECT_EQ(keys.experts(3), (ExpertsConfig{.n_experts = 8,
+                                              .n_chosen = 2,
+                                              .d_ff = 22,
+                                              .router_norm_scale = static_cast<float>(1.0 / std::sqrt(40.0))}));
+}
+
+TEST_F(Gemma4MixtureGguf, HostileKeysAndTensorsAreRefusedInOneLine) {
+    const GgufWriter good = file;
+    const auto refused = [&](const std::string& part) {
+        EXPECT_THAT(message(), HasSubstr(part));
+        file = good;
+    };
+    file.set<std::uint32_t>("gemma4.expert_count", 0xFFFFFFFF);
+    refused("number of experts is 4294967295; 1 to 4096 can be served");
+    file.set("gemma4.expert_count", std::int32_t{-1});
+    refused("gemma4.expert_count = -1; a mixture has experts");
+    file.set<std::uint32_t>("gemma4.expert_count", 9);
+    refused("tensor blk.0.ffn_gate_inp.weight has shape [8, 40], the configuration asks for [9, 40]");
+    // Without the count, the file has tensors that the model does not.
+    file.erase("gemma4.expert_count");
+    refused("tensor blk.0.ffn_gate_inp.weight is there, but the configuration says that the layer has no experts");
+    file.set<std::uint32_t>("gemma4.expert_used_count", 9);
+    refused("9 experts are chosen for each token; 1 to 8 can be");
+    file.erase("gemma4.expert_used_count");
+    refused("gemma4.expert_used_count is missing");
+    file.erase("gemma4.expert_feed_forward_length");
+    refused("gemma4.expert_feed_forward_length is missing");
+    file.set<std::uint32_t>("gemma4.expert_feed_forward_length", 23);
+    refused("tensor blk.0.ffn_gate_up_exps.weight has shape [8, 44, 40], the configuration asks for [8, 46, 40]");
+    file.set<std::uint32_t>("gemma4.expert_gating_func", 2);
+    refused("gemma4.expert_gating_func = 2 is not served");
+    file.erase("gemma4.feed_forward_length");
+    refused("gemma4.feed_forward_length is missing, or below 1");
+    for (const auto& [tensor, shape] : {std::pair{"ffn_gate_inp.weight", "[8, 40]"},
+                                        {"ffn_gate_inp.scale", "[40]"},
+                                        {"ffn_down_exps.scale", "[8]"},
+                                        {"pre_ffw_norm_2.weight", "[40]"},
+                                        {"post_ffw_norm_1.weight", "[40]"},
+                                        {"post_ffw_norm_2.weight", "[40]"},
+                                        {"post_ffw_norm.weight", "[40]"},
+                                        {"ffn_norm.weight", "[40]"},
+                                        {"ffn_up.weight", "[56, 40]"},
+                                        {"ffn_down_exps.weight", "[8, 40, 22]"}}) {
+        file.erase_tensor(fmt::format("blk.2.{}", tensor));
+        refused(fmt::format("tensor blk.2.{} {} is missing", tensor, shape));
+    }
+    file.erase_tensor("blk.1.ffn_gate_up_exps.weight");
+    refused("tensor blk.1.ffn_gate_exps.weight [8, 22, 40] is missing");
+    file.floats("blk.1.ffn_down_exps.scale", {9});
+    refused("tensor blk.1.ffn_down_exps.scale has shape [9], the configuration asks for [8]");
+    file.floats("blk.1.ffn_up_exps.scale", {8});
+    refused("tensor blk.1.ffn_up_exps.scale: a model with this part is not served");
+    file.floats("blk.1.ffn_gate_inp.bias", {8});
+    refused("tensor blk.1.ffn_gate_inp.bias: a model with this part is not served");
+}
+
+TEST(Gemma4MixtureTensors, MissingAndWrongOnesAreNamed) {
+    const auto refused = [](const std::string& name, const std::vector<std::int64_t>& shape) {
+        GoldenModel golden = load_golden_model("gemma4_moe");
+        const std::string full = "model.layers.1." + name;
+        EXPECT_EQ(std::erase_if(golden.tensors, [&](const GoldenTensor& tensor) { return tensor.name == full; }), 1U);
+        if (!shape.empty()) golden.tensors.push_back({full, shape});
+        const TempFolder folder;
+        write_hugging_face(golden, folder.path());
+        return error_text([&] { static_cast<void>(ModelFiles::open(folder.path())->weights()); });
+    };
+    for (const char* norm : {"pre_feedforward_layernorm_2.weight", "post_feedforward_layernorm_1.weight",
+                             "post_feedforward_layernorm_2.weight", "router.scale"})
+        EXPECT_THAT(refused(norm, {}), HasSubstr(fmt::format("tensor model.layers.1.{} [40] is missing", norm)));
+    EXPECT_THAT(refused("router.per_expert_scale", {}), HasSubstr("per_expert_scale [8] is missing"));
+    EXPECT_THAT(refused("router.proj.weight", {}), HasSubstr("router.proj.weight [8, 40] is missing"));
+    EXPECT_THAT(refused("router.proj.weight", {7, 40}), HasSubstr("has shape [7, 40]"));
+    EXPECT_THAT(refused("experts.gate_up_proj", {}),
+                HasSubstr("tensor model.layers.1.experts.gate_up_proj [8, 44, 40] is missing"));
+    EXPECT_THAT(refused("experts.gate_up_proj", {7, 44, 40}), HasSubstr("has shape [7, 44, 40]"));
+    EXPECT_THAT(refused("experts.gate_up_proj", {8, 40, 44}), HasSubstr("has shape [8, 40, 44]"));
+    EXPECT_THAT(refused("experts.down_proj", {}),
+                HasSubstr("tensor model.layers.1.experts.down_proj [8, 40, 22] is missing"));
+    EXPECT_THAT(refused("experts.down_proj", {8, 22, 40}), HasSubstr("has shape [8, 22, 40]"));
+    EXPECT_THAT(refused("mlp.gate_proj.weight", {}), HasSubstr("mlp.gate_proj.weight [56, 40] is missing"));
 }
 
 // A family without this tensor does not ignore it.

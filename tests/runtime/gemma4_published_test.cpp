@@ -30,31 +30,36 @@ Json layer_types(int n_layers) {
     return types;
 }
 
-// The text model's fields in google/gemma-4-12B-it and google/gemma-4-31B-it.
-Json text_fields(bool is_12b) {
+enum class Size : std::uint8_t { Dense12b, Dense31b, Mixture26b };
+
+// The text model's fields in google/gemma-4-12B-it, google/gemma-4-31B-it and google/gemma-4-26B-A4B-it.
+Json text_fields(Size size) {
+    const bool is_12b = size == Size::Dense12b;
+    const bool has_experts = size == Size::Mixture26b;
+    const auto of = [&](int of_12b, int of_31b, int of_26b) { return is_12b ? of_12b : has_experts ? of_26b : of_31b; };
     return {{"attention_bias", false},
             {"attention_dropout", 0.0},
             {"attention_k_eq_v", true},
             {"bos_token_id", 2},
-            {"enable_moe_block", false},
+            {"enable_moe_block", has_experts},
             {"eos_token_id", 1},
             {"final_logit_softcapping", 30.0},
             {"global_head_dim", 512},
             {"head_dim", 256},
             {"hidden_activation", "gelu_pytorch_tanh"},
-            {"hidden_size", is_12b ? 3840 : 5376},
+            {"hidden_size", of(3840, 5376, 2816)},
             {"hidden_size_per_layer_input", 0},
             {"initializer_range", 0.02},
-            {"intermediate_size", is_12b ? 15360 : 21504},
-            {"layer_types", layer_types(is_12b ? 48 : 60)},
+            {"intermediate_size", of(15360, 21504, 2112)},
+            {"layer_types", layer_types(of(48, 60, 30))},
             {"max_position_embeddings", 262144},
             {"model_type", is_12b ? "gemma4_unified_text" : "gemma4_text"},
-            {"moe_intermediate_size", nullptr},
-            {"num_attention_heads", is_12b ? 16 : 32},
-            {"num_experts", nullptr},
-            {"num_global_key_value_heads", is_12b ? 1 : 4},
-            {"num_hidden_layers", is_12b ? 48 : 60},
-            {"num_key_value_heads", is_12b ? 8 : 16},
+            {"moe_intermediate_size", has_experts ? Json(704) : Json(nullptr)},
+            {"num_attention_heads", of(16, 32, 16)},
+            {"num_experts", has_experts ? Json(128) : Json(nullptr)},
+            {"num_global_key_value_heads", of(1, 4, 2)},
+            {"num_hidden_layers", of(48, 60, 30)},
+            {"num_key_value_heads", of(8, 16, 8)},
             {"num_kv_shared_layers", 0},
             {"pad_token_id", 0},
             {"rms_norm_eps", 1e-6},
@@ -63,7 +68,7 @@ Json text_fields(bool is_12b) {
               {"sliding_attention", {{"rope_theta", 1e4}, {"rope_type", "default"}}}}},
             {"sliding_window", 1024},
             {"tie_word_embeddings", true},
-            {"top_k_experts", nullptr},
+            {"top_k_experts", has_experts ? Json(8) : Json(nullptr)},
             {"use_bidirectional_attention", "vision"},
             {"use_cache", true},
             {"use_double_wide_mlp", false},
@@ -71,7 +76,8 @@ Json text_fields(bool is_12b) {
             {"vocab_size_per_layer_input", 262144}};
 }
 
-Json folder_fields(bool is_12b) {
+Json folder_fields(Size size) {
+    const bool is_12b = size == Size::Dense12b;
     return {{"architectures", {is_12b ? "Gemma4UnifiedForConditionalGeneration" : "Gemma4ForConditionalGeneration"}},
             {"audio_config", is_12b ? Json{{"model_type", "gemma4_unified_audio"}} : Json(nullptr)},
             {"audio_token_id", 258881},
@@ -84,7 +90,7 @@ Json folder_fields(bool is_12b) {
             {"image_token_id", 258880},
             {"initializer_range", 0.02},
             {"model_type", is_12b ? "gemma4_unified" : "gemma4"},
-            {"text_config", text_fields(is_12b)},
+            {"text_config", text_fields(size)},
             {"tie_word_embeddings", true},
             {"transformers_version", "5.10.0.dev0"},
             {"video_token_id", 258884},
@@ -98,12 +104,15 @@ const std::map<std::string, std::string> kIgnoredOfText{
     {"bos_token_id", "the whole configuration has it, or the tokenizer"},
     {"eos_token_id", "generation_config.json or the whole configuration has it"},
     {"initializer_range", "of training"},
-    {"moe_intermediate_size", "of experts, which enable_moe_block and num_experts refuse"},
     {"pad_token_id", "of batches of training"},
-    {"top_k_experts", "of experts, which enable_moe_block and num_experts refuse"},
     {"use_cache", "of the Python program"},
     {"use_double_wide_mlp", "of layers that use the KV of earlier ones, which num_kv_shared_layers refuses"},
     {"vocab_size_per_layer_input", "of per-layer embeddings, which hidden_size_per_layer_input refuses"}};
+// The same of dense models.
+const std::map<std::string, std::string> kIgnoredOfExperts{
+    {"moe_intermediate_size", "of experts, which enable_moe_block switches off"},
+    {"num_experts", "of experts, which enable_moe_block switches off"},
+    {"top_k_experts", "of experts, which enable_moe_block switches off"}};
 const std::map<std::string, std::string> kIgnoredOfFolder{{"audio_config", "of the audio model"},
                                                           {"audio_token_id", "of the audio model"},
                                                           {"boa_token_id", "of the audio model"},
@@ -132,6 +141,9 @@ std::string described(const ModelConfig& config) {
         text += fmt::format("; {} {} {} {} {} {} {} {} {} {} {}", a.n_q_heads, a.n_kv_heads, a.head_dim, a.window,
                             a.rope, a.scale(), a.softcap, a.norms_values, a.values_from_keys, layer.feed_forward.d_ff,
                             static_cast<int>(layer.feed_forward.activation));
+        const ExpertsConfig& e = layer.feed_forward.experts;
+        text += fmt::format(" {} {} {} {} {} {}", e.n_experts, e.n_chosen, e.d_ff, e.router_norm_scale,
+                            static_cast<int>(e.weighting.score), e.weighting.normalized);
     }
     return text;
 }
@@ -162,7 +174,7 @@ Json another(const std::string& key, const Json& value) {
     return "another";
 }
 
-class Published : public testing::TestWithParam<bool> {};
+class Published : public testing::TestWithParam<Size> {};
 
 TEST_P(Published, FieldsAreUsedOrIgnoredForAReason) {
     const Json folder = folder_fields(GetParam());
@@ -177,7 +189,13 @@ TEST_P(Published, FieldsAreUsedOrIgnoredForAReason) {
         if (key == "tie_word_embeddings") continue;  // that of the whole configuration counts
         Json changed = folder;
         changed["text_config"][key] = another(key, value);
-        check(key, kIgnoredOfText, changed);
+        const bool is_of_experts = kIgnoredOfExperts.contains(key);
+        // In the class of the 12B model, a number of experts is refused.
+        const bool is_ignored = GetParam() == Size::Dense31b || key != "num_experts";
+        if (is_of_experts && GetParam() != Size::Mixture26b && is_ignored)
+            check(key, kIgnoredOfExperts, changed);
+        else
+            check(key, kIgnoredOfText, changed);
     }
     for (const auto& [key, value] : folder.items()) {
         Json changed = folder;
@@ -192,18 +210,32 @@ TEST_P(Published, SizesAreThoseOfTheModel) {
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
         const bool is_full = layer % period == period - 1;
         EXPECT_EQ(config.attention(layer).head_dim, is_full ? 512 : 256);
-        EXPECT_EQ(config.attention(layer).n_kv_heads, GetParam() ? (is_full ? 1 : 8) : (is_full ? 4 : 16));
+        const std::int64_t full_kv_heads = GetParam() == Size::Dense12b ? 1 : GetParam() == Size::Dense31b ? 4 : 2;
+        EXPECT_EQ(config.attention(layer).n_kv_heads, is_full ? full_kv_heads : GetParam() == Size::Dense31b ? 16 : 8);
+        const bool has_experts = GetParam() == Size::Mixture26b;
+        EXPECT_EQ(config.experts(layer).n_experts, has_experts ? 128 : 0);
+        EXPECT_EQ(config.experts(layer).n_chosen, has_experts ? 8 : 0);
+        EXPECT_EQ(config.experts(layer).d_ff, has_experts ? 704 : 0);
+        if (has_experts) {
+            EXPECT_EQ(config.layers[layer].feed_forward.d_ff, 2112);
+        }
         EXPECT_EQ(config.attention(layer).values_from_keys, is_full);
         EXPECT_EQ(config.window(layer), is_full ? 0 : 1024);
     }
     EXPECT_EQ(config.ropes[0].n_fixed_pairs, 192);
     EXPECT_EQ(config.kv_dtype, DType::BF16);
     // The square root of d_model, rounded to bfloat16.
-    EXPECT_EQ(config.embedding_scale, GetParam() ? 62.0F : 73.5F);
+    EXPECT_EQ(config.embedding_scale, GetParam() == Size::Dense12b   ? 62.0F
+                                      : GetParam() == Size::Dense31b ? 73.5F
+                                                                     : 53.0F);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Published, testing::Bool(),
-                         [](const testing::TestParamInfo<bool>& parameter) { return parameter.param ? "12B" : "31B"; });
+INSTANTIATE_TEST_SUITE_P(Models, Published, testing::Values(Size::Dense12b, Size::Dense31b, Size::Mixture26b),
+                         [](const testing::TestParamInfo<Size>& parameter) {
+                             return parameter.param == Size::Dense12b   ? "12B"
+                                    : parameter.param == Size::Dense31b ? "31B"
+                                                                        : "26B";
+                         });
 
 // The keys that converters write. Each is used: without it, or with another value, the file is read otherwise or
 // refused.
@@ -215,7 +247,7 @@ TEST(PublishedKeys, AreUsedOrIgnoredForAReason) {
         {"gemma4.rope.dimension_count", "the whole head, as without it"},
         {"gemma4.rope.dimension_count_swa", "the whole head, as without it"},
         {"general.file_type", "the tensors have their types"}};
-    const GoldenModel golden = load_golden_model("gemma4");
+    const GoldenModel golden = load_golden_model("gemma4_moe");
     const auto read = [&](GgufWriter file) -> std::string {
         const TempFolder folder;
         try {
@@ -250,7 +282,10 @@ TEST(PublishedKeys, AreUsedOrIgnoredForAReason) {
                                         "gemma4.rope.dimension_count_swa",
                                         "gemma4.rope.freq_base",
                                         "gemma4.rope.freq_base_swa",
-                                        "gemma4.final_logit_softcapping"};
+                                        "gemma4.final_logit_softcapping",
+                                        "gemma4.expert_count",
+                                        "gemma4.expert_used_count",
+                                        "gemma4.expert_feed_forward_length"};
     for (const std::string& key : keys) {
         GgufWriter file = golden_gguf(golden);
         file.erase(key);

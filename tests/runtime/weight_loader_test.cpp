@@ -38,7 +38,7 @@ public:
     std::function<void(std::span<const std::byte>)> on_prefetch, on_release;
 
     /// A model of `n_layers` with random bytes in matrices of all types and odd numbers of rows.
-    explicit MatricesOnDisk(std::int64_t n_layers, std::int64_t lm_head_rows = 333) {
+    explicit MatricesOnDisk(std::int64_t n_layers, std::int64_t lm_head_rows = 333, DType lm_head_type = DType::F32) {
         std::size_t at = kFirstByte;
         weights_.layers.resize(static_cast<std::size_t>(n_layers));
         int n = 0;
@@ -47,7 +47,7 @@ public:
                 place(weights_.tensor(layer, role), static_cast<DType>(n % kDTypeCount), 37 + 13 * n, kCols, at);
                 ++n;
             }
-        place(weights_.lm_head, DType::F32, lm_head_rows, kCols, at);
+        place(weights_.lm_head, lm_head_type, lm_head_rows, kCols, at);
         std::mt19937_64 random(7);
         std::string content(round_up_8(at), '\0');
         for (std::size_t i = 0; i < content.size(); i += 8) {
@@ -234,6 +234,15 @@ TEST(WeightLoader, ReportsBytesOfTheFilesAndKeepsNoPages) {
         EXPECT_LE(resident_bytes(files.path()), 40 * kPage);
         expect_packed(device, files.weights(), to, rounding);
     }
+}
+
+// In 32 MiB of this matrix there is an odd number of groups of 16 rows, each of 27.5 times 64 bytes.
+TEST(WeightLoader, EachStepBeginsWhereAPackMay) {
+    const MatricesOnDisk files(1, 305100, DType::Q3_K);
+    CpuDevice device({.n_threads = 2});
+    const Destinations to(device, files, WeightRounding::None, SIZE_MAX);
+    load(device, files, to, 2);
+    expect_packed(device, files.weights(), to, WeightRounding::None);
 }
 
 TEST(WeightLoader, HasNothingToDoWithoutItems) {

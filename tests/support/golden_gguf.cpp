@@ -91,8 +91,10 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
         return fmt::format("blk.{}.exp_probs_b.bias", layer_of(name));
     if (name.ends_with(".linear_attn.A_log")) return fmt::format("blk.{}.ssm_a", layer_of(name));
     if (name.ends_with(".linear_attn.dt_bias")) return fmt::format("blk.{}.ssm_dt.bias", layer_of(name));
+    if (name.ends_with(".router.scale")) return fmt::format("blk.{}.ffn_gate_inp.scale", layer_of(name));
+    if (name.ends_with(".router.per_expert_scale")) return fmt::format("blk.{}.ffn_down_exps.scale", layer_of(name));
     if (name.ends_with(".self_attn.sinks")) return fmt::format("blk.{}.attn_sinks.weight", layer_of(name));
-    const std::array<Renaming, 34> kParts = {
+    const std::array<Renaming, 38> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
@@ -110,6 +112,7 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"linear_attn.out_proj", "ssm_out"},
          {"mlp.gate", "ffn_gate_inp"},
          {"mlp.router", "ffn_gate_inp"},
+         {"router.proj", "ffn_gate_inp"},
          {"block_sparse_moe.gate", "ffn_gate_inp"},
          {"linear_attn.in_proj_ba", "ssm_ba"},
          {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
@@ -125,6 +128,9 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"mlp.down_proj", "ffn_down"},
          {"input_layernorm", "attn_norm"},
          {"pre_feedforward_layernorm", "ffn_norm"},
+         {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+         {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+         {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
          {"post_feedforward_layernorm", "post_ffw_norm"},
          {"post_attention_layernorm", has_post_norms ? "post_attention_norm" : "ffn_norm"}}};
     for (const Renaming& whole : kWhole)
@@ -164,9 +170,12 @@ struct StackedExperts {
     std::vector<float> values;
 };
 
-// Writes a tensor of the matrices of all experts; the converter gives gate and up a tensor each.
-void put_fused_experts(GgufWriter& file, const GoldenTensor& tensor, const std::vector<float>& values) {
+// Writes a tensor of the matrices of all experts; `keeps_gate_up`: gate and up stay one tensor, else they get one each.
+void put_fused_experts(GgufWriter& file, const GoldenTensor& tensor, const std::vector<float>& values,
+                       bool keeps_gate_up) {
     const std::string layer = layer_of(tensor.name);
+    if (keeps_gate_up && tensor.name.ends_with(".gate_up_proj"))
+        return put_floats(file, fmt::format("blk.{}.ffn_gate_up_exps.weight", layer), tensor.shape, values);
     if (tensor.name.ends_with(".down_proj"))
         return put_floats(file, fmt::format("blk.{}.ffn_down_exps.weight", layer), tensor.shape, values);
     const std::vector<std::int64_t> shape{tensor.shape[0], tensor.shape[1] / 2, tensor.shape[2]};
@@ -190,7 +199,7 @@ void write_experts(GgufWriter& file, const Json& config, const std::string& arch
               count(is_mixtral || is_gpt_oss ? "num_local_experts"
                     : is_glm                 ? "n_routed_experts"
                                              : "num_experts"));
-    put_count(file, arch + ".expert_used_count", count("num_experts_per_tok"));
+    put_count(file, arch + ".expert_used_count", count(arch == "gemma4" ? "top_k_experts" : "num_experts_per_tok"));
     if (!is_mixtral && arch != "olmoe")
         put_count(file, arch + ".expert_feed_forward_length",
                   count(is_gpt_oss ? "intermediate_size" : "moe_intermediate_size"));
@@ -616,7 +625,7 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
         if (is_gemma) write_gemma(file, config, arch);
         write_rope(file, config, arch, head_dim);
     }
-    if (config.contains("num_experts_per_tok")) write_experts(file, config, arch);
+    if (config.contains("num_experts_per_tok") || config.contains("top_k_experts")) write_experts(file, config, arch);
     write_vocabulary(file, model);
     std::map<std::string, StackedExperts> stacked;
     for (const GoldenTensor& tensor : model.tensors) {
@@ -642,8 +651,8 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
             put_inputs_and_gate(file, tensor, config, values);
             continue;
         }
-        if (tensor.name.find(".mlp.experts.") != std::string::npos) {
-            put_fused_experts(file, tensor, values);
+        if (tensor.name.find(".experts.") != std::string::npos) {
+            put_fused_experts(file, tensor, values, is_gemma4 && experts == GgufExperts::Stacked);
             continue;
         }
         if (is_of_delta_net) convert_delta_net(tensor, config, arch != "qwen3next", values);

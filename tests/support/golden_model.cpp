@@ -111,7 +111,11 @@ GoldenModel load_golden_model(const std::string& name) {
 std::vector<float> golden_values(const GoldenTensor& tensor) {
     float offset = 0.0F;
     float scale = 1.0F;
-    if (tensor.name.ends_with("norm.weight") || tensor.name.ends_with("layer_scalar")) {
+    const auto ends_in = [&](std::initializer_list<const char*> ends) {
+        return std::ranges::any_of(ends, [&](const char* end) { return tensor.name.ends_with(end); });
+    };
+    if (ends_in(
+            {"norm.weight", "layer_scalar", "norm_1.weight", "norm_2.weight", "router.scale", "per_expert_scale"})) {
         offset = 1.0F;
         scale = 0.25F;
     } else if (tensor.name.ends_with(".bias")) {
@@ -128,6 +132,7 @@ std::vector<float> golden_values(const GoldenTensor& tensor) {
                 scale *= 2.0F;
                 break;
             }
+        if (tensor.name.find("router.proj") != std::string::npos) scale *= 8.0F;
     }
     const std::uint64_t seed = fnv1a(tensor.name);
     std::vector<float> values(static_cast<std::size_t>(elements(tensor)));

@@ -48,7 +48,8 @@ struct GoldenModel {
 /// Returns the values of a tensor, row-major. With u = the top 16 bits of splitmix64 as multiples of 2^-15 in [-1, 1),
 /// state = FNV-1a of the name plus (index + 1) times the golden gamma: norms and scales are 1 + u / 4, biases u / 2,
 /// embeddings and A_log u, dt_bias u - 1, matrices u over a power of two near sqrt(fan-in), twice that for q_proj,
-/// k_proj and qkv_proj. All values are exact in float, so they have the same bits as in make.py.
+/// k_proj and qkv_proj, eight times for router.proj. All values are exact in float, so they have the same bits as in
+/// make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
 /// Returns the bytes of a tensor of MXFP4: codes are the top 8 of the 16 bits above, scales 119 plus the top 2.
@@ -65,7 +66,8 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
 /// RoPE factor of Gemma 4, or weights of experts that are not normalized and layers without experts of Qwen3.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
-/// Whether the experts of a GGUF file are one tensor of a matrix, or a tensor each, as in older files of Mixtral.
+/// Whether the experts of a GGUF file are one tensor of a matrix, or a tensor each, as in older files of Mixtral. Of
+/// Gemma 4: whether gate and up of all experts are one tensor, as the converter writes them, or a tensor each.
 enum class GgufExperts : std::uint8_t { Stacked, Apart };
 
 /// Returns a writer of the case as an F32 GGUF file, which a test can change. `mistral_arch` as in write_golden_gguf().

@@ -146,7 +146,9 @@ private:
             FeedForwardConfig& feed_forward = config_.layers[i].feed_forward;
             feed_forward.experts = {
                 .n_experts = options.n_experts, .n_chosen = options.n_chosen, .d_ff = options.expert_d_ff};
-            if (options.shared_expert)
+            if (options.gemma4)
+                feed_forward.experts.router_norm_scale = 1.0F / std::sqrt(static_cast<float>(options.d_model));
+            else if (options.shared_expert)
                 feed_forward.experts.weighting = {
                     .score = ExpertScore::Sigmoid, .normalized = true, .sum_offset = 1e-20F, .scale = 1.5F};
             else
@@ -215,7 +217,15 @@ private:
     }
 
     void add_experts(LayerWeights& layer, const ExpertsConfig& experts, const TinyModelOptions& options) {
-        layer[TensorRole::Router] = matrix(experts.n_experts, options.d_model, DType::F32, 2.0F);
+        // Logits are as large as without the factor of the router's norm.
+        layer[TensorRole::Router] =
+            matrix(experts.n_experts, options.d_model, DType::F32, 2.0F / experts.router_norm_scale);
+        if (options.gemma4) {
+            for (const TensorRole role : {TensorRole::RouterNorm, TensorRole::ExpertsNorm, TensorRole::SharedPostNorm,
+                                          TensorRole::ExpertsPostNorm})
+                layer[role] = norm(options.d_model);
+            layer[TensorRole::ExpertScales] = norm(experts.n_experts);
+        }
         if (options.shared_expert) layer[TensorRole::ChoiceBias] = norm(experts.n_experts);
         if (options.gpt_oss) {
             layer[TensorRole::RouterBias] = norm(experts.n_experts);

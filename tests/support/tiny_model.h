@@ -40,7 +40,8 @@ struct TinyModelOptions {
     // their own, factors of the residual stream and of logits.
     bool varied = false;
     /// As Gemma 4: every second layer and the last have no window and no value matrix, and rotate a quarter of their
-    /// pairs. For use with `heads`.
+    /// pairs. For use with `heads`. Layers with experts have a dense feed-forward of width d_ff, too, and norms before
+    /// and after each of the two.
     bool gemma4 = false;
     /// As Qwen3.5: two of three layers are delta nets, the others have attention with the gate in the query matrix.
     bool delta_nets = false;

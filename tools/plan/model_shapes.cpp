@@ -135,6 +135,8 @@ constexpr std::array kShapes{
     NamedShape{"gemma3-27b", &kGemma3, 5376, 21504, 62, 32, 16, 128, 262144, 131072, true, 1024},
     NamedShape{"gemma4-12b", &kGemma4, 3840, 15360, 48, 16, 8, 256, 262144, 262144, true, 1024},
     NamedShape{"gemma4-31b", &kGemma4, 5376, 21504, 60, 32, 16, 256, 262144, 262144, true, 1024},
+    // Its dense feed-forward is as wide as three experts.
+    NamedShape{"gemma4-26b-a4b", &kGemma4, 2816, 2112, 30, 16, 8, 256, 262144, 262144, true, 1024, {128, 8, 704, 3}},
 };
 
 struct NamedQuantisation {

@@ -1,12 +1,18 @@
-// Gemma 4, text, dense: 12B and 31B (transformers: models/gemma4, models/gemma4_unified; llama.cpp:
+// Gemma 4, text: 12B, 31B and 26B-A4B (transformers: models/gemma4, models/gemma4_unified; llama.cpp:
 // src/models/gemma4.cpp, conversion/gemma.py). The norms of Gemma 3 with plain weights in both formats; scores are not
 // scaled; values are normed without weights; a scale for each layer's output. Windowed layers have heads of their own
 // size and number. Layers without a window rotate the first quarter of the pairs by the frequencies of the whole head,
 // and may have no value matrix: their values are the keys before norm and rotation.
 //
-// Not served: E2B and E4B (per-layer embeddings, layers that use the KV of earlier ones), 26B-A4B (experts).
+// 26B-A4B has experts beside the dense feed-forward in every layer. Each of the two reads the residual stream through a
+// norm of its own and has a norm after it; the norm after the feed-forward takes their sum. The router's input is the
+// residual stream, normed, times d_model^-0.5. A weight is the softmax over the chosen experts times a factor that the
+// expert has.
+//
+// Not served: E2B and E4B (per-layer embeddings, layers that use the KV of earlier ones).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +22,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/experts_fields.h"
 #include "runtime/formats/families/gemma.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
@@ -45,6 +52,17 @@ void set_common(ModelConfig& config, std::optional<DType> dtype = std::nullopt) 
         layer.attention().norms_values = true;
         layer.attention().rope = layer.attention().window > 0 ? 1 : 0;
     }
+}
+
+// Gives all layers experts beside the dense feed-forward.
+void set_experts(ModelConfig& config, ExpertsConfig experts) {
+    experts.router_norm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.d_model)));
+    for (LayerConfig& layer : config.layers) layer.feed_forward.experts = experts;
+}
+
+// Throws FormatError if layers have no dense feed-forward.
+void check_dense_part(const ModelConfig& config, std::string_view field) {
+    if (config.layers.front().feed_forward.d_ff < 1) throw FormatError(fmt::format("{} is missing, or below 1", field));
 }
 
 RopeConfig proportional(double theta, std::int64_t head_dim, double rotated_share) {
@@ -125,11 +143,11 @@ void read_layers(const JsonFields& fields, HfConfig& result, const HfDefaults& d
         refuse("per-layer embeddings (Gemma 4 E2B and E4B) are");
     if (fields.integer("num_kv_shared_layers").value_or(0) > 0)
         refuse("layers that use the KV of earlier ones (Gemma 4 E2B and E4B) are");
-    if (fields.boolean("enable_moe_block").value_or(false)) refuse("a mixture of experts (Gemma 4 26B-A4B) is");
     if (fields.string("use_bidirectional_attention").value_or("") == "all") refuse("attention that is not causal is");
     if (const auto* scaling = fields.object("rope_scaling"); scaling != nullptr && !scaling->empty())
         refuse("rope_scaling in a configuration of Gemma 4 (use rope_parameters) is");
     ModelConfig& config = result.model;
+    check_dense_part(config, "intermediate_size");
     if (fields.boolean("attention_bias").value_or(false))
         result.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
     const std::int64_t window = fields.integer("sliding_window").value_or(absent_window);
@@ -151,10 +169,18 @@ void read_layers(const JsonFields& fields, HfConfig& result, const HfDefaults& d
 }
 
 void read_gemma4(const JsonFields& fields, HfConfig& result) {
+    // Without this flag, transformers ignores the numbers of experts.
+    if (fields.boolean("enable_moe_block").value_or(false))
+        set_experts(result.model,
+                    read_hf_experts(
+                        fields, {.count = "num_experts", .chosen = "top_k_experts", .d_ff = "moe_intermediate_size"}));
     // 256 is the default of the configuration class: a file without the field has per-layer embeddings, and is refused.
     read_layers(fields, result, kGemma4.hf_defaults, 512, 256);
 }
 void read_gemma4_unified(const JsonFields& fields, HfConfig& result) {
+    if (fields.boolean("enable_moe_block").value_or(false))
+        throw Unsupported(
+            fmt::format("{}: a mixture of experts is not served for {}", fields.name(), kGemma4Unified.hf_model_type));
     read_layers(fields, result, kGemma4Unified.hf_defaults, 1024, 0);
 }
 
@@ -192,6 +218,9 @@ void read_gemma4_gguf(const GgufKeys& keys, ModelConfig& config) {
         throw FormatError(fmt::format("{}: {} is {}", keys.file().name(), keys.key("attention.sliding_window"),
                                       keys.required("attention.sliding_window")));
     read_gguf_windows(keys, kPeriod, config);
+    if (keys.integer("expert_count").value_or(0) != 0)
+        set_experts(config, read_gguf_experts(keys, GgufGating::Softmax, std::nullopt));
+    check_dense_part(config, keys.key("feed_forward_length"));
     const std::int64_t head_dim = keys.required("attention.key_length_swa");
     if (keys.integer("attention.value_length_swa").value_or(head_dim) != head_dim)
         throw Unsupported(fmt::format("{}: {} and {} differ; only equal lengths are served", keys.file().name(),
@@ -217,15 +246,17 @@ void read_gemma4_gguf(const GgufKeys& keys, ModelConfig& config) {
 }
 
 // Sets what the published models compute. In layers without a window, the model with 32 query heads (31B) has 4 kv
-// heads, the one with 16 (12B) has 1.
+// heads; of those with 16, the one with experts (26B-A4B) has 2, the other one (12B) 1.
 void set_gemma4(ModelConfig& config, std::int64_t window) {
+    if (config.has_experts()) set_experts(config, config.experts(0));
+    const std::int64_t few_kv_heads = config.has_experts() ? 2 : 1;
     set_periodic_windows(config, window, kPeriod);
     config.layers.back().attention().window = 0;
     const std::int64_t head_dim = config.attention(0).head_dim;
     for (LayerConfig& layer : config.layers) {
         AttentionConfig& attention = layer.attention();
         if (attention.window > 0) continue;
-        attention.n_kv_heads = attention.n_q_heads == 32 ? 4 : 1;
+        attention.n_kv_heads = attention.n_q_heads == 32 ? 4 : few_kv_heads;
         attention.head_dim = kFullHeadDim;
         attention.values_from_keys = true;
     }
@@ -235,11 +266,31 @@ void set_gemma4(ModelConfig& config, std::int64_t window) {
     config.logit_softcap = 30.0F;
 }
 
-constexpr std::array<std::string_view, 2> kGgufKeys{"final_logit_softcapping", "attention.head_count_kv"};
+constexpr std::array<std::string_view, 3> kGgufKeys{"final_logit_softcapping", "attention.head_count_kv",
+                                                    "expert_count"};
 
 constexpr TensorNames names(TensorNames common) {
     using namespace tensor_names;
     return with_output_scale(with_head_norms(with_post_norms(common)));
+}
+
+constexpr TensorNames with_experts(TensorNames names) {
+    using enum TensorRole;
+    const bool gguf = names.layer_prefix == "blk.";
+    names.shared_expert = {names[Gate], names[Up], names[Down]};
+    if (gguf) {
+        names = tensor_names::with_experts(names);
+    } else {
+        names.experts_gate_up = "experts.gate_up_proj";
+        names.experts[expert_tensor(Down)].stacked = "experts.down_proj";
+        names[Router] = "router.proj.weight";
+    }
+    names[RouterNorm] = gguf ? "ffn_gate_inp.scale" : "router.scale";
+    names[ExpertScales] = gguf ? "ffn_down_exps.scale" : "router.per_expert_scale";
+    names[ExpertsNorm] = gguf ? "pre_ffw_norm_2.weight" : "pre_feedforward_layernorm_2.weight";
+    names[SharedPostNorm] = gguf ? "post_ffw_norm_1.weight" : "post_feedforward_layernorm_1.weight";
+    names[ExpertsPostNorm] = gguf ? "post_ffw_norm_2.weight" : "post_feedforward_layernorm_2.weight";
+    return names;
 }
 
 constexpr HfDefaults defaults(std::int64_t context_tokens) {
@@ -263,11 +314,12 @@ constinit const Family kGemma4{
     .hf_model_type = "gemma4_text",
     .hf_outer_class = "Gemma4ForConditionalGeneration",
     .hf_defaults = defaults(131072),
-    .hf_names = names(tensor_names::hugging_face()),
+    .hf_names = with_experts(names(tensor_names::hugging_face())),
+    .hf_has_experts = true,
     .read_hf = read_gemma4,
     .gguf_name = "gemma4",
     .gguf_keys = kGgufKeys,
-    .gguf_names = names(tensor_names::gguf()),
+    .gguf_names = with_experts(names(tensor_names::gguf())),
     .gguf_biases = {},
     .read_gguf = read_gemma4_gguf,
 };

@@ -134,6 +134,11 @@ def gemma4(**changes):
     return config
 
 
+def gemma4_moe(**changes):
+    """As 26B-A4B: experts beside the dense feed-forward of every layer."""
+    return gemma4(**{"enable_moe_block": True, "num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 22} | changes)
+
+
 def gemma4_unified(**changes):
     config = gemma4(**changes)
     del config["hidden_size_per_layer_input"]
@@ -340,6 +345,18 @@ case("gemma4_two_chunks",
             rope_parameters=None),
      {"sliding_window": 41}, n_tokens=300)
 
+case("gemma4_moe", gemma4_moe(), {"top_k_experts": 3})
+# Every token chooses all experts.
+case("gemma4_moe_all",
+     gemma4_moe(num_experts=5, top_k_experts=5, num_hidden_layers=3, attention_k_eq_v=False, intermediate_size=52,
+                layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+     {"enable_moe_block": False})
+# As many rows as take several waves of experts.
+case("gemma4_moe_two_chunks",
+     with_layer_config(gemma4_moe(sliding_window=40, num_hidden_layers=7, layer_types=None, num_experts=16,
+                                  top_k_experts=4, num_global_key_value_heads=1)),
+     {"top_k_experts": 3}, n_tokens=300)
+
 case("ministral3", ministral3(), {"rope_parameters": ministral3()["rope_parameters"] | {"llama_4_scaling_beta": 0.0}})
 case("ministral3_tied_mscale",
      ministral3(tie_word_embeddings=True, num_hidden_layers=3,
@@ -439,5 +456,5 @@ Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks", "gpt_oss_two_chu
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "gemma4_moe", "gemma4_moe_all", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
                 "gpt_oss_yarn", "olmoe", "qwen35", "qwen35_interval", "qwen35_moe", "qwen3_next")

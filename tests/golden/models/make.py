@@ -45,7 +45,8 @@ def noise(name, count):
 def value(name, shape):
     """A tensor's values. Every one is exact in float32: the scales are powers of two, so both sides agree to the bit."""
     u = noise(name, math.prod(shape))
-    if name.endswith(("norm.weight", "layer_scalar")):
+    if name.endswith(("norm.weight", "layer_scalar", "norm_1.weight", "norm_2.weight", "router.scale",
+                      "per_expert_scale")):
         values = 1.0 + 0.25 * u
     elif name.endswith(".bias"):
         values = 0.5 * u
@@ -56,10 +57,13 @@ def value(name, shape):
     elif "embed_tokens" in name:
         values = u
     else:
-        # About 1/sqrt(fan-in); queries and keys twice that, so that attention is far from an average.
+        # About 1/sqrt(fan-in); queries and keys twice that, so that attention is far from an average. Gemma 4 divides
+        # the inputs of its router by the root of the fan-in; eight times that makes its logits as large as others.
         scale = 2.0 ** -((shape[-1].bit_length() - 1) // 2)
         if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")):
             scale *= 2.0
+        if "router.proj" in name:
+            scale *= 8.0
         values = scale * u
     return values.reshape(shape).astype(np.float32)
 
@@ -121,7 +125,8 @@ def load(config):
         parsed = transformers.AutoConfig.from_pretrained(folder)
     kind = transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
     # The other ways to compute experts have no doubles.
-    experts = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
+    has_experts = "num_experts_per_tok" in config or "top_k_experts" in config
+    experts = {"experts_implementation": "eager"} if has_experts else {}
     model = kind.from_config(parsed, attn_implementation="eager", **experts).eval()
     # The text model inside a larger one has the names that it would have alone.
     names = {name: name.replace("model.language_model.", "model.") for name in model.state_dict()}

@@ -1,4 +1,5 @@
 // Gemma 4 in plans, random files and the line of layers that `inspect` prints.
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <vector>
@@ -43,6 +44,16 @@ TEST(Gemma4Shapes, HaveTheSizesOfThePublishedModels) {
     EXPECT_EQ(layer_pattern(find_shape("gemma4-12b").value()),
               "8 x [5: window 1024, 16/8 heads of 256, theta 10000; 1: full, 16/1 heads of 512, theta 1000000, values "
               "from keys]");
+    const ModelConfig mixture = find_shape("gemma4-26b-a4b").value();
+    EXPECT_EQ(layer_pattern(mixture),
+              "5 x [5: window 1024, 16/8 heads of 256, theta 10000; 1: full, 16/2 heads of 512, theta 1000000, values "
+              "from keys]");
+    for (const LayerConfig& layer : mixture.layers) {
+        EXPECT_EQ(layer.feed_forward.d_ff, 2112);
+        EXPECT_EQ(layer.feed_forward.experts,
+                  (ExpertsConfig{
+                      .n_experts = 128, .n_chosen = 8, .d_ff = 704, .router_norm_scale = 1.0F / std::sqrt(2816.0F)}));
+    }
     EXPECT_EQ(large.n_kv_groups(), 4);
     EXPECT_EQ(find_shape("gemma4-12b")->n_kv_groups(), 1);
     EXPECT_EQ(large.ropes[0].n_fixed_pairs, 192);
@@ -50,6 +61,7 @@ TEST(Gemma4Shapes, HaveTheSizesOfThePublishedModels) {
     // Without vision and audio.
     EXPECT_NEAR(parameters("gemma4-31b"), 30.7e9, 0.1e9);
     EXPECT_NEAR(parameters("gemma4-12b"), 11.9e9, 0.2e9);
+    EXPECT_NEAR(parameters("gemma4-26b-a4b"), 25.2e9, 0.1e9);
 }
 
 // Ten layers keep the KV of 512 chunks of 256 positions, K and V of 4 heads of 512 in F16 each; 50 a ring of 12 chunks
@@ -82,6 +94,34 @@ TEST(Gemma4Shapes, ARandomFileIsTheShape) {
     EXPECT_GT(weights.layers[0][TensorRole::V].rank, 0);
     EXPECT_EQ(weights.layers[1][TensorRole::V].rank, 0);
     EXPECT_EQ(weights.layers[1][TensorRole::OutputScale].cols(), 1);
+}
+
+TEST(Gemma4Shapes, ARandomFileOfTheMixtureIsTheShape) {
+    const TemporaryFolder folder;
+    RandomModelOptions options{.config = *find_shape("gemma4-26b-a4b", 2), .quantisation = Quantisation::Q4_0};
+    options.config.vocab = 512;
+    options.config.d_model = 64;
+    for (LayerConfig& layer : options.config.layers) {
+        layer.feed_forward.d_ff = 96;
+        layer.feed_forward.experts = {.n_experts = 5, .n_chosen = 3, .d_ff = 160, .router_norm_scale = 0.125F};
+    }
+    const std::filesystem::path path = folder.path() / "model.gguf";
+    write_random_model(path, options);
+    EXPECT_EQ(std::filesystem::file_size(path), random_model_bytes(options));
+    const auto files = ModelFiles::open(path);
+    const ModelConfig& read = files->config();
+    EXPECT_EQ(layer_pattern(read), layer_pattern(options.config));
+    const ModelWeights weights = files->weights();
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+        EXPECT_EQ(read.layers[layer].feed_forward, options.config.layers[layer].feed_forward);
+        const LayerWeights& found = weights.layers[layer];
+        EXPECT_EQ(found[TensorRole::Up].rows(), 96);
+        EXPECT_EQ(found.experts.at(4)[TensorRole::Up].rows(), 160);
+        for (const TensorRole role : {TensorRole::RouterNorm, TensorRole::ExpertsNorm, TensorRole::SharedPostNorm,
+                                      TensorRole::ExpertsPostNorm, TensorRole::FfnPostNorm})
+            EXPECT_EQ(found[role].cols(), 64);
+        EXPECT_EQ(found[TensorRole::ExpertScales].cols(), 5);
+    }
 }
 
 // What the model suppresses is a bias of minus infinity, before the user's own biases.

@@ -40,6 +40,11 @@ constexpr double kRouterGain = 2.0;  // the most likely expert of 128 then has a
 // choices; drawn one after the other by Zipf's law, it gets 0.727.
 constexpr double kZipfGain = 1.0;
 
+// Returns the deviation of the router's products with its input, whatever the norm of this is multiplied by.
+double router_gain(const ModelConfig& config) {
+    return kRouterGain / static_cast<double>(config.layers.back().feed_forward.experts.router_norm_scale);
+}
+
 // Returns the deviation of the elements of a matrix times the square root of its columns.
 double gain_of(TensorRole role, const ModelConfig& config) {
     switch (role) {
@@ -47,7 +52,7 @@ double gain_of(TensorRole role, const ModelConfig& config) {
         case TensorRole::K:
             return kScoreGain;
         case TensorRole::Router:
-            return kRouterGain;
+            return router_gain(config);
         case TensorRole::Down:
             return 2.0;  // silu(gate) * up has deviation 0.6
         case TensorRole::LmHead:
@@ -96,7 +101,8 @@ void add_tensors(std::vector<RandomTensor>& tensors, const ModelConfig& config, 
         } else if (!info.is_vector()) {
             tensors.push_back({name, view.dtype, {view.rows(), view.cols()}, Draw::Normal, deviation});
         } else {
-            const bool is_bias = info.kind == TensorKind::Bias && info.role != TensorRole::DeltaNorm;
+            const bool is_factor = info.role == TensorRole::DeltaNorm || info.role == TensorRole::ExpertScales;
+            const bool is_bias = info.kind == TensorKind::Bias && !is_factor;
             tensors.push_back(
                 {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::Uniform, is_bias ? 0.1 : 0.0});
         }

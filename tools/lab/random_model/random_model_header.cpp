@@ -100,6 +100,12 @@ void put_tokenizer(Header& header, std::int64_t vocab) {
     header.boolean("tokenizer.ggml.add_bos_token", 1);
 }
 
+// Returns whether layers have a dense feed-forward beside their experts, with the names that it has without them.
+bool has_dense_part(const ModelConfig& config) {
+    const TensorNames& names = gguf_family(config).gguf_names;
+    return config.has_experts() && names.shared_expert[expert_tensor(TensorRole::Gate)] == names[TensorRole::Gate];
+}
+
 void put_experts(Header& header, const ModelConfig& config, std::string_view architecture) {
     if (!config.has_experts()) return;
     const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
@@ -108,7 +114,7 @@ void put_experts(Header& header, const ModelConfig& config, std::string_view arc
     header.number(key("expert_count"), experts.n_experts);
     header.number(key("expert_used_count"), experts.n_chosen);
     header.number(key("expert_feed_forward_length"), experts.d_ff);
-    if (last.feed_forward.d_ff == 0) return;
+    if (last.feed_forward.d_ff == 0 || has_dense_part(config)) return;
     header.number(key("expert_shared_count"), last.feed_forward.d_ff / experts.d_ff);
     header.number(key("expert_shared_feed_forward_length"), last.feed_forward.d_ff);
     header.number(key("leading_dense_block_count"), std::ranges::count_if(config.layers, [](const LayerConfig& layer) {
@@ -154,7 +160,8 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("embedding_length"), config.d_model);
     header.number(key("block_count"), config.n_layers() + (options.has_head ? 1 : 0));
     if (options.has_head) header.number(key("nextn_predict_layers"), 1);
-    header.number(key("feed_forward_length"), config.max_d_ff());
+    header.number(key("feed_forward_length"),
+                  has_dense_part(config) ? config.layers.back().feed_forward.d_ff : config.max_d_ff());
     put_experts(header, config, architecture);
     put_delta_nets(header, options, architecture);
     header.number(key("attention.head_count"), attention.n_q_heads);
@@ -174,6 +181,8 @@ void put_config(Header& header, const RandomModelOptions& options) {
         header.real(key("rope.scaling.factor"), rope.scaling.factor);
         header.number(key("rope.scaling.original_context_length"), rope.scaling.original_context);
     }
+    // llama.cpp reads no file of this family without the number of per-layer embeddings.
+    if (&gguf_family(config) == &kGemma4) header.number(key("embedding_length_per_layer_input"), 0);
     const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.window(); });
     if (window > 0) header.number(key("attention.sliding_window"), window);
     if (full != config.layers.end() && windowed != config.layers.end()) {
