@@ -131,7 +131,7 @@ TEST(PrefixStoreHybrid, WhatIsKeptChangesNoBit) {
     std::int64_t n_dropped = 0;
     Engines dense(0);
     Engines mixture(5);
-    const int n_histories = 400;
+    const int n_histories = 300;
     for (unsigned seed = 0; seed < n_histories; ++seed) {
         std::mt19937 random(seed);
         const auto below = [&](std::int64_t n) {

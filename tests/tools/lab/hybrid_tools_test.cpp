@@ -69,6 +69,15 @@ TEST(HybridShapes, APlanNamesTheStateAndTheMemoryOfCheckpoints) {
     const auto json = nlohmann::json::parse(found.out);
     EXPECT_GT(json["host"]["checkpoint_bytes"], 0);
     EXPECT_GT(json["plan"]["streamed_weights_bytes"], 0);
+    // Memory for earlier texts, too little for states and enough.
+    for (const auto& [size, is_enough] : {std::pair{"4M", false}, {"1G", true}}) {
+        std::vector<std::string> keeping = asked;
+        keeping.insert(keeping.end(), {"--kept-memory", size});
+        const std::string text = run_program(keeping).out;
+        EXPECT_THAT(text, HasSubstr("of it for earlier texts (--kept-memory)"));
+        EXPECT_EQ(text.find("too little for any, whose states of recurrent layers take") == std::string::npos,
+                  is_enough);
+    }
     const ProgramResult on_gpu =
         run_program({"plan", "--shape", "qwen3.8-27b", "--quant", "Q4_K_M", "--ctx", "4096", "--profile", "1x4090"});
     EXPECT_EQ(on_gpu.code, 0) << on_gpu.err;
@@ -218,62 +227,67 @@ TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
 // A request for a title between two turns loses nothing of a conversation.
 TEST(HybridServe, TitlesBetweenTurnsLeaveTheConversation) {
     const TemporaryFolder folder;
-    for (const char* shape : {"qwen3.8-27b", "qwen3.6-35b-a3b"}) {
-        RandomModelOptions options = small(shape);
-        options.config.context_tokens = 2048;
-        const std::string model = (folder.path() / shape).string() + ".gguf";
-        write_random_model(model, options);
-        const auto arguments = [&](const char* kept_memory, const char* devices = "cpu") {
-            return std::vector<std::string>{"-m",   model, "--devices",     devices,    "--ctx",
-                                            "2048", "-v",  "--kept-memory", kept_memory};
-        };
-        struct Answer {
-            std::string text;
-            std::int64_t n_prompt = 0;
-            std::int64_t n_kept = 0;
-        };
-        const auto ask = [](const Server& server, const std::string& prompt) {
-            const nlohmann::json answer = nlohmann::json::parse(
-                server.post("/v1/completions", {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", 8}}).body);
-            const nlohmann::json& usage = answer.at("usage");
-            return Answer{answer.at("choices").at(0).at("text"), usage.at("prompt_tokens"),
-                          usage.at("prompt_tokens_details").at("cached_tokens")};
-        };
-        const auto words = [](std::string_view name, int n) {
-            std::string text(name);
-            for (int i = 0; i < n; ++i) text += fmt::format(" {}", i * i % 89);
-            return text;
-        };
-        const Server plain(arguments("0"));
-        for (const char* devices : {"cpu", "cpu,cpu"}) {
-            SCOPED_TRACE(testing::Message() << shape << ' ' << devices);
-            const Server server(arguments("512M", devices));
-            std::string prompt = words("talk", 200);
-            std::int64_t n_before = 0;
-            for (int turn = 0; turn < 5; ++turn) {
-                const Answer answer = ask(server, prompt);
-                EXPECT_EQ(answer.text, ask(plain, prompt).text);
-                EXPECT_GE(answer.n_kept, n_before - 20) << turn;
-                EXPECT_LT(answer.n_kept, answer.n_prompt);
-                n_before = answer.n_prompt;
-                const std::string title = words(fmt::format("{} title", turn), 150);
-                EXPECT_EQ(ask(server, title).text, ask(plain, title).text);
-                prompt += words(" more", 20);
-            }
-            EXPECT_GT(n_before, 600);
-            EXPECT_EQ(metric(server, "kept_hits_total"), 4);
-            EXPECT_GE(metric(server, "kept_states"), 3);
-            EXPECT_EQ(metric(server, "kept_states_evictions_total"), 0);
-            EXPECT_LE(metric(server, "kept_bytes"), 512 << 20);
-            EXPECT_THAT(server.log(), HasSubstr("of recurrent layers are kept, of "));
-        }
-        const Server small_one(arguments("20K"));
-        EXPECT_EQ(ask(small_one, words("talk", 200)).n_kept, 0);
-        EXPECT_EQ(ask(small_one, words("other", 200)).n_kept, 0);
-        EXPECT_EQ(metric(small_one, "kept_bytes"), 0);
-        EXPECT_THAT(small_one.log(), HasSubstr("no text but the last is kept: the states of recurrent layers take "));
-        EXPECT_THAT(small_one.log(), HasSubstr("--kept-memory is 20.0 KiB"));
+    RandomModelOptions options = small("qwen3.6-35b-a3b");
+    options.config.context_tokens = 2048;
+    const std::string model = (folder.path() / "model.gguf").string();
+    write_random_model(model, options);
+    const auto arguments = [&](const char* kept_memory, const char* devices = "cpu") {
+        return std::vector<std::string>{"-m",   model, "--devices",     devices,    "--ctx",
+                                        "2048", "-v",  "--kept-memory", kept_memory};
+    };
+    struct Answer {
+        std::string text;
+        std::int64_t n_prompt = 0;
+        std::int64_t n_kept = 0;
+    };
+    const auto ask = [](const Server& server, const std::string& prompt) {
+        const nlohmann::json answer = nlohmann::json::parse(
+            server.post("/v1/completions", {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", 8}}).body);
+        const nlohmann::json& usage = answer.at("usage");
+        return Answer{answer.at("choices").at(0).at("text"), usage.at("prompt_tokens"),
+                      usage.at("prompt_tokens_details").at("cached_tokens")};
+    };
+    const auto words = [](std::string_view name, int n) {
+        std::string text(name);
+        for (int i = 0; i < n; ++i) text += fmt::format(" {}", i * i % 89);
+        return text;
+    };
+    // Five turns, each followed by a title.
+    std::vector<std::string> prompts;
+    for (int turn = 0; turn < 5; ++turn) {
+        prompts.push_back(turn == 0 ? words("talk", 180) : prompts[prompts.size() - 2] + words(" more", 20));
+        prompts.push_back(words(fmt::format("{} title", turn), 100));
     }
+    std::vector<std::string> expected;
+    {
+        const Server plain(arguments("0"));
+        for (const std::string& prompt : prompts) expected.push_back(ask(plain, prompt).text);
+        EXPECT_EQ(metric(plain, "kept_bytes"), 0);
+    }
+    for (const char* devices : {"cpu", "cpu,cpu"}) {
+        SCOPED_TRACE(devices);
+        const Server server(arguments("512M", devices));
+        std::int64_t n_before = 0;
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            const Answer answer = ask(server, prompts[i]);
+            EXPECT_EQ(answer.text, expected[i]);
+            if (i % 2 == 1) continue;
+            EXPECT_GE(answer.n_kept, n_before - 20) << i;
+            EXPECT_LT(answer.n_kept, answer.n_prompt);
+            n_before = answer.n_prompt;
+        }
+        EXPECT_GT(n_before, 600);
+        EXPECT_EQ(metric(server, "kept_hits_total"), 4);
+        EXPECT_GE(metric(server, "kept_states"), 3);
+        EXPECT_EQ(metric(server, "kept_states_evictions_total"), 0);
+        EXPECT_LE(metric(server, "kept_bytes"), 512 << 20);
+        EXPECT_THAT(server.log(), HasSubstr("of recurrent layers are kept, of "));
+    }
+    const Server small_one(arguments("20K"));
+    for (const std::size_t i : {0, 1, 0}) EXPECT_EQ(ask(small_one, prompts[i]).n_kept, 0);
+    EXPECT_EQ(metric(small_one, "kept_bytes"), 0);
+    EXPECT_THAT(small_one.log(), HasSubstr("no text but the last is kept: the states of recurrent layers take "));
+    EXPECT_THAT(small_one.log(), HasSubstr("--kept-memory is 20.0 KiB"));
 }
 
 // Cut off within a prompt, a chat goes on after the states that it kept.
