@@ -294,11 +294,11 @@ std::int64_t RecurrentStates::positions_after_cut(std::int64_t n_tokens) const {
     return last;
 }
 
-std::int64_t RecurrentStates::last_readable(std::int64_t n_tokens) const {
-    if (kept_ <= n_tokens && kept_ % kPrefillChunkTokens == 0) return kept_;
+std::int64_t RecurrentStates::last_readable(std::int64_t n_tokens, std::int64_t step) const {
+    if (kept_ <= n_tokens && kept_ % step == 0) return kept_;
     std::int64_t last = 0;
     for (const Checkpoint& checkpoint : checkpoints_)
-        if (checkpoint.position % kPrefillChunkTokens == 0 && checkpoint.position <= std::min(n_tokens, kept_) &&
+        if (checkpoint.position % step == 0 && checkpoint.position <= std::min(n_tokens, kept_) &&
             checkpoint.n_filled == n_recurrent_)
             last = checkpoint.position;
     return last;

@@ -15,10 +15,10 @@
 // goes on from the last checkpoint before the cut. Their memory is bounded: another one replaces the checkpoint whose
 // neighbours are closest together. So they are spread over the text, and the last two are next to one another.
 //
-// All work on the device is enqueued on the stream of the passes, and the host reads no state but those that a session
-// saves between passes, for which it waits. So a checkpoint needs no wait: its copy, the pass that overwrites its
-// source, and a later copy back follow each other on that stream. A cut only notes the checkpoint that the next pass
-// copies back first.
+// All work on the device is enqueued on the stream of the passes, and the host reads no state but those that are saved
+// between passes, in a session or as part of an earlier text, for which it waits. So a checkpoint needs no wait: its
+// copy, the pass that overwrites its source, and a later copy back follow each other on that stream. A cut only notes
+// the checkpoint that the next pass copies back first.
 #pragma once
 
 #include <cstddef>
@@ -99,9 +99,9 @@ public:
     /// Returns how many positions remain after a cut to `n_tokens`: all of them unless some are in the kept states,
     /// then those up to the last checkpoint.
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
-    /// Returns the last position at a multiple of 512, at most `n_tokens`, whose states read_states() can read: kept(),
-    /// or that of a checkpoint; 0: none.
-    [[nodiscard]] std::int64_t last_readable(std::int64_t n_tokens) const;
+    /// Returns the last position, at most `n_tokens` and a multiple of `step`, whose states read_states() can read:
+    /// kept(), or that of a checkpoint; 0: none.
+    [[nodiscard]] std::int64_t last_readable(std::int64_t n_tokens, std::int64_t step) const;
     /// Copies the states of `layer` after `position`, which last_readable() has returned since the last pass, to `out`
     /// [state_bytes() of the layer] in host memory. Waits for the stream of the passes.
     void read_states(ExecRef exec, std::int64_t layer, std::int64_t position, std::byte* out) const;

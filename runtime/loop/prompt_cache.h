@@ -6,9 +6,16 @@
 // with a sliding window may lack theirs, since the KV cache of the text had given it up. A KV chunk that is not full,
 // the end of a text, has no KV chunk after it.
 //
-// The memory is bounded. KV chunks without a KV chunk after them are dropped, the least recently used first. Each use
-// of a KV chunk is one of all KV chunks before it, so the least recently used KV chunk of all never has a KV chunk
-// after it.
+// A text with recurrent layers goes on only from a position after which their states are kept, too. A KV chunk may have
+// such states after some of its positions. They take as much memory as the KV of a few thousand positions. So as texts
+// grow, of a path of KV chunks without a branch the states after its last two such positions stay (thin_states()): a
+// conversation goes on from there, and other texts branch off where other texts did.
+//
+// The memory is bounded. States, and KV chunks without a KV chunk after them, are dropped, the least recently used
+// first; states before KV chunks of the same text, since they free more, and new ones may come to be at another
+// position. Each use of a KV chunk is one of all KV chunks before it, and each use of states one of their KV chunk; so
+// the least recently used of all KV chunks never has a KV chunk after it, nor states. While a text grows, room for its
+// states is left, without which its KV chunks are of no use.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +23,7 @@
 #include <functional>
 #include <list>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +33,23 @@
 #include "runtime/text/token_id.h"
 
 namespace slipstream {
+
+class KeptChunk;
+
+/// States of recurrent layers after a position, of a PromptCache, which owns them and may drop them.
+class KeptStates {
+public:
+    /// Returns how many positions of their KV chunk are in the states, 1 to kChunkTokens.
+    [[nodiscard]] std::int64_t n_tokens() const { return n_tokens_; }
+
+private:
+    friend class PromptCache;
+    KeptChunk* chunk_ = nullptr;
+    std::int64_t n_tokens_ = 0;
+    PinnedBuffer memory_;                 // of all recurrent layers, one after the other
+    std::uint64_t text_ = 0;              // PromptCache::text_ at the last use
+    std::list<KeptStates>::iterator at_;  // in PromptCache::states_by_use_
+};
 
 /// A KV chunk of a PromptCache, which owns it and may drop it (PromptCache::keep()).
 class KeptChunk {
@@ -47,6 +72,7 @@ private:
     std::uint64_t id_ = 0;
     std::vector<std::byte*> parts_;      // [n_layers], in memory_
     std::vector<PinnedBuffer> memory_;   // one for each call of keep() that added parts
+    std::vector<KeptStates*> states_;    // by ascending position
     std::size_t bytes_ = 0;              // counted against the limit
     std::uint64_t text_ = 0;             // PromptCache::text_ at the last use
     std::list<KeptChunk>::iterator at_;  // in PromptCache::by_use_
@@ -69,6 +95,11 @@ public:
     struct Match {
         Path chunks;
         std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last KV chunk
+        /// States after the last position whose tokens match; null: none. `to_states`: the KV chunks up to theirs,
+        /// which may be another one than that in `chunks`; `n_in_states`: positions that are in them.
+        KeptStates* states = nullptr;
+        Path to_states{};
+        std::int64_t n_in_states = 0;
     };
     /// Returns the longest path of KV chunks whose token ids are those at the start of `tokens`. Positions below
     /// `n_prefill` must have been computed as Phase::Prefill, the others as Phase::Decode; the path ends before a
@@ -79,6 +110,8 @@ public:
     void begin_text() { ++text_; }
     /// Counts the KV chunks of `path` as used by the current text (begin_text()).
     void use(const Path& path);
+    /// Counts all of a match as used by the current text.
+    void use(const Match& match);
     /// Keeps the KV chunk of `tokens` (1 to kChunkTokens) that follows `path`, whose KV chunks must be full. If the KV
     /// chunk of this phase is kept already, adds the parts (KV of a layer) that it lacks. A KV chunk without parts is
     /// kept too, since KV chunks after it have some. `has(layer)` returns whether the target has that part, and
@@ -90,15 +123,35 @@ public:
                     const std::function<bool(std::int64_t)>& has,
                     const std::function<void(std::int64_t, std::byte*)>& read);
 
-    /// Returns the bytes that are kept: KV in whole pages, and what is remembered of each KV chunk.
+    /// Keeps the states of recurrent layers after the first `n_tokens` positions of the last KV chunk of `path` (1 to
+    /// all of them, CHECKed), if they are not kept. `read(layer, out)` must copy those of a recurrent layer to `out`,
+    /// as Target::read_state() does. Makes room as keep() does. Returns whether they are kept. Throws what `read`
+    /// throws; nothing is added then.
+    bool keep_states(const Path& path, std::int64_t n_tokens,
+                     const std::function<void(std::int64_t, std::byte*)>& read);
+    /// Of states with KV chunks of `path`, drops those that are followed by two others of the path without a branch in
+    /// between.
+    void thin_states(const Path& path);
+    /// Returns the states of a recurrent layer. Owned by the cache.
+    [[nodiscard]] const std::byte* part(const KeptStates& states, std::int64_t layer) const {
+        return states.memory_.data() + state_begin_[layer];
+    }
+
+    /// Returns the bytes that are kept: KV and states in whole pages, and what is remembered of each of them.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] std::size_t limit_bytes() const { return arena_.limit_bytes(); }
     /// Returns the bytes of a full KV chunk that has the parts of all layers.
     [[nodiscard]] std::size_t chunk_bytes() const;
+    /// Returns the bytes that the states of recurrent layers after one position take; 0: there are no such layers.
+    [[nodiscard]] std::size_t states_bytes() const { return states_bytes_; }
     [[nodiscard]] std::int64_t n_chunks() const { return std::ssize(by_use_); }
+    /// Returns the number of positions after which states are kept.
+    [[nodiscard]] std::int64_t n_states() const { return std::ssize(states_by_use_); }
     /// Returns the number of KV chunks that were dropped because memory was short.
     [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }
-    /// Returns whether the system had less memory than the limit when a KV chunk was to be kept.
+    /// Returns the number of positions whose states were dropped because memory was short.
+    [[nodiscard]] std::int64_t n_dropped_states() const { return n_dropped_states_; }
+    /// Returns whether the system had less memory than the limit when a KV chunk or states were to be kept.
     [[nodiscard]] bool system_was_short() const { return system_was_short_; }
 
 private:
@@ -110,18 +163,27 @@ private:
     }
     [[nodiscard]] std::size_t record_bytes(std::size_t n_tokens) const;
     void use(KeptChunk& chunk);
-    [[nodiscard]] bool make_room(std::size_t bytes);
+    void use(KeptStates& states);
+    [[nodiscard]] bool make_room(std::size_t bytes, std::size_t left_bytes = 0);
+    [[nodiscard]] bool allocate(PinnedBuffer& memory, std::size_t bytes, std::string_view what);
     void drop(KeptChunk& chunk);
-    void drop_ends_within(const KeptChunk& chunk);
+    void drop(KeptStates& states);
+    void drop_ends_within(KeptChunk& chunk);
+    void take_states(KeptChunk& chunk, KeptChunk& from);
 
     std::span<const KvLayout> layouts_;
+    std::vector<std::size_t> state_begin_;  // [n_layers]: bytes of states before those of a layer
+    std::size_t state_data_bytes_ = 0;      // of all recurrent layers
+    std::size_t states_bytes_ = 0;          // with what is remembered, counted against the limit
     PinnedArena arena_;
-    std::list<KeptChunk> by_use_;    // the most recently used first; a KV chunk precedes those after it in a text
-    std::vector<KeptChunk*> roots_;  // KV chunks that begin a text
+    std::list<KeptStates> states_by_use_;  // the most recently used first
+    std::list<KeptChunk> by_use_;          // the most recently used first; a KV chunk precedes those after it in a text
+    std::vector<KeptChunk*> roots_;        // KV chunks that begin a text
     std::size_t bytes_ = 0;
     std::uint64_t text_ = 0;
     std::uint64_t n_made_ = 0;  // KV chunks
     std::int64_t n_dropped_ = 0;
+    std::int64_t n_dropped_states_ = 0;
     bool system_was_short_ = false;
 };
 

@@ -44,6 +44,7 @@ void Sequence::restore(std::vector<TokenId> tokens, std::int64_t first, std::int
     tokens_ = std::move(tokens);
     n_prompt_ = n;
     try {
+        if (stored.read_state) target_->restore_states(n, stored.read_state);
         // Each iteration takes a run of KV chunks that are all there, or must all be read.
         for (std::int64_t begin = first, end = first; begin < n; begin = end) {
             const bool is_there = stored.is_there(begin / kChunkTokens);

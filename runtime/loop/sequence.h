@@ -52,11 +52,14 @@ public:
         std::function<void(std::int64_t layer, std::int64_t chunk, std::byte* out)> read;
         /// Returns whether the rows of a KV chunk are still in their place, so that Target::recommit() suffices.
         std::function<bool(std::int64_t chunk)> is_there;
+        /// Fills `out` with the states of a recurrent layer after the last position, as Target::restore_states()
+        /// requires. Empty: no layer is recurrent.
+        std::function<void(std::int64_t layer, std::byte* out)> read_state{};
     };
     /// Replaces the sequence by `tokens`, all of which are then computed: keeps the first `first` positions of the KV
     /// cache, whose tokens must be equal in both, and takes the others from `stored`, as the conditions of
-    /// Target::restore() allow. `n_prefilled`: see n_prefilled(). Call begin() next. If it throws, the sequence is
-    /// `tokens`, of which positions may be missing.
+    /// Target::restore() allow (with recurrent layers, `first` is 0). `n_prefilled`: see n_prefilled(). Call begin()
+    /// next. If it throws, the sequence is `tokens`, of which positions may be missing.
     void restore(std::vector<TokenId> tokens, std::int64_t first, std::int64_t n_prefilled, const StoredKv& stored);
     /// Keeps the first `n_tokens` tokens, 1 to tokens().size() (CHECKed). Keeps those positions of the KV cache that a
     /// sequence of this length would have with the same bits.

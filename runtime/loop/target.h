@@ -128,11 +128,12 @@ public:
     /// Copies a KV chunk that has committed positions, not before first_kept_chunk(layer), to `out`,
     /// [kv[layer].chunk_bytes()] in host memory. Slots past the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
-    // States of recurrent layers: after a position at a multiple of 512, the last one or one with a checkpoint. Those
-    // of a layer have RecurrentStates::state_bytes() of kv[layer].
+    // States of recurrent layers: after the last position that is in them, or one with a checkpoint. Those of a layer
+    // have RecurrentStates::state_bytes() of kv[layer].
 
-    /// Returns the last position, at most `n_tokens`, whose states read_state() can read; 0: none.
-    [[nodiscard]] virtual std::int64_t last_state(std::int64_t /*n_tokens*/) const { return 0; }
+    /// Returns the last position, at most `n_tokens` and a multiple of `step`, whose states read_state() can read; 0:
+    /// none.
+    [[nodiscard]] virtual std::int64_t last_state(std::int64_t /*n_tokens*/, std::int64_t /*step*/) const { return 0; }
     /// Copies the states of a recurrent layer after `position`, which last_state() has returned since the last pass, to
     /// host memory.
     virtual void read_state(std::int64_t /*layer*/, std::int64_t /*position*/, std::byte* /*out*/) {}

@@ -330,13 +330,13 @@ void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
     failed_ = false;
 }
 
-std::int64_t RankTarget::last_state(std::int64_t n_tokens) const {
+std::int64_t RankTarget::last_state(std::int64_t n_tokens, std::int64_t step) const {
     if (std::ranges::all_of(caches_, [](KvCache* cache) { return cache->states() == nullptr; })) return 0;
     // A rank may lack the checkpoint that another one has.
     for (std::int64_t before = -1; before != n_tokens;) {
         before = n_tokens;
         for (KvCache* cache : caches_)
-            if (cache->states() != nullptr) n_tokens = cache->states()->last_readable(n_tokens);
+            if (cache->states() != nullptr) n_tokens = cache->states()->last_readable(n_tokens, step);
     }
     return n_tokens;
 }

@@ -77,7 +77,7 @@ public:
     [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const override;
     [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
-    [[nodiscard]] std::int64_t last_state(std::int64_t n_tokens) const override;
+    [[nodiscard]] std::int64_t last_state(std::int64_t n_tokens, std::int64_t step) const override;
     void read_state(std::int64_t layer, std::int64_t position, std::byte* out) override;
     void restore_states(std::int64_t position, const std::function<void(std::int64_t, std::byte*)>& read) override;
     void restore(std::int64_t first, std::int64_t n_tokens,

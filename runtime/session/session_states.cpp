@@ -79,7 +79,7 @@ std::optional<std::string> SessionStates::save(std::int64_t n_kv_tokens) {
     if (is_refused_ || n_kv_tokens <= position_) return std::nullopt;
     if (saved_at_ && Clock::now() - *saved_at_ < std::max(least_gap_, kSaveShare * save_time_)) return std::nullopt;
     try {
-        const std::int64_t position = target_.last_state(n_kv_tokens);
+        const std::int64_t position = target_.last_state(n_kv_tokens, kPrefillChunkTokens);
         if (position > position_) write(position);
     } catch (const IoError& refused) {
         is_refused_ = true;

@@ -165,7 +165,7 @@ TEST_P(HybridOnCards, AnotherTargetGoesOnAfterTheStatesOfACheckpoint) {
         Engine from(*files, Devices::Card, Streams::Nothing, GetParam());
         RankTarget& target = from.target();
         EXPECT_EQ(emulation::generate_on(target, one.text, kPrompt, 20), one);
-        ASSERT_EQ(target.last_state(kPrompt), kPosition);
+        ASSERT_EQ(target.last_state(kPrompt, kPrefillChunkTokens), kPosition);
         for (std::int64_t layer = 0; layer < kLayers; ++layer) {
             const KvLayout& layout = target.shape().kv[layer];
             states[layer].resize(RecurrentStates::state_bytes({&layout, 1}));
@@ -189,7 +189,7 @@ TEST_P(HybridOnCards, AnotherTargetGoesOnAfterTheStatesOfACheckpoint) {
         });
         EXPECT_EQ(target.n_committed(), kPosition);
         EXPECT_EQ(emulation::generate_on(target, one.text, kPrompt, 20), one);
-        EXPECT_EQ(target.last_state(kPrompt), kPosition);
+        EXPECT_EQ(target.last_state(kPrompt, kPrefillChunkTokens), kPosition);
     }
 }
 

@@ -305,13 +305,13 @@ TEST(SessionStates, AreReadFromTheKeptOnesOrACheckpoint) {
         }
         return all;
     };
-    EXPECT_EQ(target.last_state(600), 0);
+    EXPECT_EQ(target.last_state(600, 512), 0);
     feed(512);
-    EXPECT_EQ(target.last_state(600), 512);
-    EXPECT_EQ(target.last_state(511), 0);
+    EXPECT_EQ(target.last_state(600, 512), 512);
+    EXPECT_EQ(target.last_state(511, 512), 0);
     const auto kept = states();
     feed(3);
-    EXPECT_EQ(target.last_state(600), 512);
+    EXPECT_EQ(target.last_state(600, 512), 512);
     EXPECT_EQ(states(), kept);
     EXPECT_NE(kept[0], std::vector<std::byte>(kept[0].size()));
 }

@@ -11,6 +11,7 @@
 #include "kernels/base/philox.h"
 #include "kernels/matmul.h"
 #include "runtime/cache/kv_ring.h"
+#include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
 
@@ -18,7 +19,9 @@ namespace {
 
 constexpr std::int64_t kLayers = 2;
 constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // a row of K or V has 4 bytes
-constexpr std::array<KvLayout, kLayers> kLayouts{kShape, kShape};
+constexpr KvLayout kRecurrent{
+    .state = {.n_key_heads = 1, .n_value_heads = 1, .key_dim = 4, .value_dim = 16, .conv_width = 2}};
+constexpr std::array<KvLayout, kLayers + 1> kLayouts{kShape, kShape, kRecurrent};
 
 std::uint32_t mix(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
     const std::uint32_t word = philox4x32_10({{a, b, c, d}}, {11, 7}).word[0];
@@ -64,8 +67,8 @@ TargetShape FakeTarget::shape() const {
             .max_logit_rows = options.max_nodes,
             .max_nodes = options.max_nodes,
             .has_prompt_kernels = options.has_prompt_kernels,
-            .n_layers = kLayers,
-            .kv = kLayouts};
+            .n_layers = kLayers + (is_recurrent() ? 1 : 0),
+            .kv = std::span(kLayouts).first(static_cast<std::size_t>(kLayers + (is_recurrent() ? 1 : 0)))};
 }
 
 NodeId FakeTarget::add_node(NodeId parent, NodeKind /*kind*/) {
@@ -100,14 +103,65 @@ std::int64_t FakeTarget::first_restored_chunk(std::int64_t layer, std::int64_t n
 }
 
 std::int64_t FakeTarget::positions_after_cut(std::int64_t n_tokens) const {
-    const bool is_lost =
-        n_committed() - n_tokens > kv_->options.max_cut || first_read_chunk(n_tokens) < kv_->first_kept;
+    const std::int64_t n_cut = n_committed() - n_tokens;
+    if (is_recurrent()) n_tokens = last_state(n_tokens, 1);
+    const bool is_lost = n_cut > kv_->options.max_cut || first_read_chunk(n_tokens) < kv_->first_kept;
     return is_lost ? 0 : n_tokens;
 }
 
 void FakeTarget::cut(std::int64_t n_tokens) {
     kv_->committed.resize(static_cast<std::size_t>(n_tokens));
     if (n_tokens == 0) kv_->first_kept = 0;
+    std::erase_if(kv_->checkpoints, [&](std::int64_t position) { return position > n_tokens; });
+}
+
+// Call when the positions from `begin` on are committed: the recurrent layer leaves checkpoints as RecurrentStates
+// does. The last `n_certain` positions are of one pass.
+void FakeTarget::make_checkpoints(std::int64_t begin, std::int64_t n_certain) {
+    if (!is_recurrent()) return;
+    const std::int64_t end = n_committed();
+    for (std::int64_t position = ceil_div(std::max<std::int64_t>(begin, 1), kPrefillChunkTokens) * kPrefillChunkTokens;
+         position < end; position += kPrefillChunkTokens)
+        kv_->checkpoints.push_back(position);
+    if (n_certain > 16 && end % kPrefillChunkTokens != 0) kv_->checkpoints.push_back(end - 16);
+    std::ranges::sort(kv_->checkpoints);
+    const auto [first, last] = std::ranges::unique(kv_->checkpoints);
+    kv_->checkpoints.erase(first, last);
+    const std::int64_t n_over = std::ssize(kv_->checkpoints) - kv_->options.checkpoints;
+    if (n_over > 0) kv_->checkpoints.erase(kv_->checkpoints.begin(), kv_->checkpoints.begin() + n_over);
+}
+
+std::int64_t FakeTarget::last_state(std::int64_t n_tokens, std::int64_t step) const {
+    if (!is_recurrent()) return 0;
+    if (n_committed() <= n_tokens && n_committed() % step == 0) return n_committed();
+    std::int64_t last = 0;
+    for (const std::int64_t position : kv_->checkpoints)
+        if (position <= n_tokens && position % step == 0) last = position;
+    return last;
+}
+
+// The states after a position are words mixed from the state of that position, which is the first of them.
+void FakeTarget::read_state(std::int64_t layer, std::int64_t position, std::byte* out) {
+    CHECK(layer == kLayers && position > 0 && last_state(position, 1) == position, "states of layer {} at {}", layer,
+          position);
+    if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("states: a failed copy");
+    const std::uint32_t state = kv_->committed[static_cast<std::size_t>(position - 1)];
+    for (std::uint32_t i = 0; i < RecurrentStates::state_bytes({&kRecurrent, 1}) / sizeof(state); ++i) {
+        const std::uint32_t word = i == 0 ? state : mix(state, i, 9, 9);
+        std::memcpy(out + i * sizeof(word), &word, sizeof(word));
+    }
+}
+
+void FakeTarget::restore_states(std::int64_t position, const std::function<void(std::int64_t, std::byte*)>& read) {
+    CHECK(is_recurrent() && n_committed() == 0 && n_nodes() == 0);
+    std::vector<std::byte> bytes(RecurrentStates::state_bytes({&kRecurrent, 1}));
+    read(kLayers, bytes.data());
+    std::memcpy(&kv_->restored_state, bytes.data(), sizeof(std::uint32_t));
+    for (std::uint32_t i = 1; i < bytes.size() / sizeof(i); ++i) {
+        const std::uint32_t word = mix(kv_->restored_state, i, 9, 9);
+        CHECK(std::memcmp(bytes.data() + i * sizeof(word), &word, sizeof(word)) == 0, "word {} of states", i);
+    }
+    kv_->restored_to = position;
 }
 
 // Call when rows of positions below `n_tokens` are written: a ring then no longer has the KV chunks that they
@@ -129,15 +183,19 @@ void FakeTarget::commit(std::span<const NodeId> path) {
     }
     kv_->write_rows(n_committed() - std::ssize(path));
     kv_->nodes.clear();
+    make_checkpoints(n_committed() - std::ssize(path), std::ssize(path));
 }
 
 std::uint64_t FakeTarget::chunk_version(std::int64_t chunk) const {
-    return is_ring() || chunk >= std::ssize(kv_->versions) ? 0 : kv_->versions[static_cast<std::size_t>(chunk)];
+    return is_ring() || is_recurrent() || chunk >= std::ssize(kv_->versions)
+               ? 0
+               : kv_->versions[static_cast<std::size_t>(chunk)];
 }
 
 void FakeTarget::recommit(std::int64_t n_tokens) {
     check_between_passes();
-    CHECK(!is_ring() && n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= std::ssize(kv_->rows));
+    CHECK(!is_ring() && !is_recurrent() && n_nodes() == 0 && n_tokens >= n_committed() &&
+          n_tokens <= std::ssize(kv_->rows));
     kv_->committed.insert(kv_->committed.end(), kv_->rows.begin() + n_committed(), kv_->rows.begin() + n_tokens);
 }
 
@@ -181,6 +239,7 @@ void FakeTarget::compute_prompt(std::span<const TokenId> prompt) {
         kv_->committed[i] = kv_->next(i == 0 ? 0 : kv_->committed[i - 1], static_cast<std::int64_t>(i),
                                       prompt[i - static_cast<std::size_t>(kv_->n_extended)], Phase::Prefill);
     kv_->write_rows(kv_->n_extended);
+    make_checkpoints(kv_->n_extended, 0);
 }
 
 void FakeTarget::begin(const TargetPass& pass) {
@@ -240,6 +299,7 @@ void FakeTarget::read_rows(NodeId node, std::byte* out) {
 
 void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     CHECK(chunk * kChunkTokens < n_committed() && chunk >= first_kept_chunk(layer));
+    if (layer == kLayers) return;  // recurrent: no KV
     if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("KV: a failed copy");
     for (const std::int64_t part : {0, 1})
         for (std::int64_t i = chunk * kChunkTokens; i < std::min((chunk + 1) * kChunkTokens, n_committed()); ++i) {
@@ -251,6 +311,8 @@ void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
 void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
     CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0);
+    CHECK(!is_recurrent() || n_tokens == first || (first == 0 && kv_->restored_to == n_tokens),
+          "KV from {} to {}, states after {}", first, n_tokens, kv_->restored_to);
     std::vector<std::byte> bytes(kShape.chunk_bytes());
     std::vector<std::byte> expected(bytes.size());
     if (first < n_tokens) kv_->first_kept = std::max(kv_->first_kept, first_restored_chunk(kLayers - 1, n_tokens));
@@ -278,6 +340,9 @@ void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
         cut(positions_after_cut(first));
         throw;
     }
+    CHECK(!is_recurrent() || n_tokens == first || kv_->committed.back() == kv_->restored_state,
+          "states of another text, after {} positions", n_tokens);
+    kv_->restored_to = 0;
     kv_->write_rows(first);
 }
 

@@ -27,6 +27,8 @@ struct FakeOptions {
     std::int64_t max_cut = std::numeric_limits<std::int64_t>::max();
     /// Sliding window of the last layer, in positions; the layer then keeps a ring of KV chunks (kv_ring.h). 0: none.
     std::int64_t window = 0;
+    /// Most checkpoints of a third layer, which is recurrent; the lowest goes first. -1: there is no such layer.
+    std::int64_t checkpoints = -1;
 };
 
 /// Committed positions and nodes. Several targets may use the same FakeKv, in turn.
@@ -44,6 +46,9 @@ struct FakeKv {
     std::int64_t n_extended = -1;           // committed positions before extend(); -1: no prompt is announced
     std::int64_t first_kept = 0;            // first KV chunk that the last layer keeps, see Target::first_kept_chunk()
     std::int64_t chunks_until_failure = 0;  // this many calls from now, read_chunk() throws IoError; 0: never
+    std::vector<std::int64_t> checkpoints{};  // positions, ascending, whose states can be read
+    std::uint32_t restored_state = 0;         // by restore_states(), until restore(); 0: none
+    std::int64_t restored_to = 0;             // position of restored_state
 
     /// Copies the states of the committed positions from `first` on to `rows`, and raises the versions of their KV
     /// chunks.
@@ -80,6 +85,9 @@ public:
     [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const override;
     [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
+    [[nodiscard]] std::int64_t last_state(std::int64_t n_tokens, std::int64_t step) const override;
+    void read_state(std::int64_t layer, std::int64_t position, std::byte* out) override;
+    void restore_states(std::int64_t position, const std::function<void(std::int64_t, std::byte*)>& read) override;
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
@@ -97,6 +105,8 @@ private:
     [[nodiscard]] std::int64_t first_read_chunk(std::int64_t position) const;
     void cut(std::int64_t n_tokens);
     void overwrite_to(std::int64_t n_tokens);
+    [[nodiscard]] bool is_recurrent() const { return kv_->options.checkpoints >= 0; }
+    void make_checkpoints(std::int64_t begin, std::int64_t n_certain);
     [[nodiscard]] std::uint32_t state_above(NodeId node) const;
     void compute_prompt(std::span<const TokenId> prompt);
     void make_logits(const TargetPass& pass);

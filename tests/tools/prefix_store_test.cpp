@@ -309,5 +309,151 @@ TEST(PrefixStore, WhatIsKeptChangesNoAnswer) {
     EXPECT_GT(n_dropped, 1000);
 }
 
+// Recurrent layers: a text goes on from positions after which their states are kept.
+
+constexpr FakeOptions kRecurrent{.checkpoints = 64};
+
+// Each prompt is the text before with a question; between two, a title is asked for.
+TEST(PrefixStore, TitlesBetweenTheTurnsOfARecurrentTextCostNothing) {
+    for (const bool has_prompt_kernels : {false, true}) {
+        FakeOptions options = kRecurrent;
+        options.has_prompt_kernels = has_prompt_kernels;
+        Conversation talk(options, kEnough);
+        std::vector<TokenId> prompt = text_of(1, 700);
+        EXPECT_EQ(talk.turn(prompt, 300), 0);
+        for (int turn = 1; turn < 5; ++turn) {
+            const std::int64_t n_before = std::ssize(prompt);
+            prompt = talk.text();
+            const std::int64_t n_text = std::ssize(prompt);
+            for (int i = 0; i < 40; ++i) prompt.push_back(static_cast<TokenId>(turn + i));
+            EXPECT_EQ(talk.turn(text_of(static_cast<TokenId>(50 + turn), 400), 20), 0);
+            const std::int64_t n_reused = talk.turn(prompt, 300);
+            if (has_prompt_kernels) {
+                EXPECT_EQ(n_reused, (n_before - 1) / 512 * 512);
+            } else {
+                EXPECT_EQ(n_reused, n_text - 1);
+            }
+            EXPECT_TRUE(talk.is_exact());
+            EXPECT_EQ(n_reused + talk.n_computed_tokens, std::ssize(prompt) + 300 - 1);
+        }
+        EXPECT_EQ(talk.kept().restored_texts, 4);
+        // Two positions of the conversation, and one of each title: its end is near the end of its prompt. With prompt
+        // kernels, there is one more, where a longer prompt has other phases.
+        EXPECT_EQ(talk.kept().n_states, (has_prompt_kernels ? 3 : 2) + 4);
+        EXPECT_EQ(talk.kept().dropped_states, 0);
+    }
+}
+
+// A prompt that leaves the answer out goes on shortly before the end of the prompt before, in place or restored.
+TEST(PrefixStore, AnAnswerOfARecurrentTextIsGeneratedAgain) {
+    Conversation talk(kRecurrent, kEnough);
+    const std::vector<TokenId> prompt = text_of(1, 1000);
+    talk.turn(prompt, 300);
+    EXPECT_EQ(talk.turn(prompt, 300), 984);
+    EXPECT_EQ(talk.kept().n_states, 0);  // the text goes on
+    talk.turn(text_of(2, 300), 1);
+    EXPECT_EQ(talk.kept().n_states, 2);
+    EXPECT_EQ(talk.turn(prompt, 3), 984);
+    EXPECT_EQ(talk.kept().restored_texts, 1);
+    EXPECT_TRUE(talk.is_exact());
+}
+
+// Texts that begin alike branch where the first of them did.
+TEST(PrefixStore, ABranchOfRecurrentTextsIsKept) {
+    Conversation talk(kRecurrent, kEnough);
+    const auto branch = [](TokenId which) {
+        std::vector<TokenId> text = text_of(1, 1400);
+        const std::vector<TokenId> more = text_of(which, 900);
+        text.insert(text.end(), more.begin(), more.end());
+        return text;
+    };
+    talk.turn(branch(2), 2);
+    EXPECT_EQ(talk.turn(branch(3), 2), 1024);
+    talk.turn(text_of(5, 900), 2);  // its place in the target is lost
+    EXPECT_EQ(talk.turn(branch(4), 2), 1024);
+    EXPECT_EQ(talk.kept().restored_texts, 1);
+    EXPECT_EQ(talk.turn(branch(3), 2), 2284);
+    EXPECT_TRUE(talk.is_exact());
+}
+
+TEST(PrefixStore, StatesCountAgainstTheLimit) {
+    Conversation probe(kRecurrent, kEnough);
+    const std::size_t chunk = probe.kept().chunk_bytes;
+    const std::size_t states = probe.kept().states_bytes;
+    EXPECT_GT(states, 4096U);
+    const std::vector<TokenId> a = text_of(1, 1300);
+    const std::vector<TokenId> b = text_of(2, 200);
+    for (const auto& [limit, n_again] : std::vector<std::pair<std::size_t, std::int64_t>>{{states - 1, 0},
+                                                                                          {states, 0},
+                                                                                          {states + chunk - 1, 0},
+                                                                                          {states + chunk, 0},
+                                                                                          {states + 2 * chunk - 1, 0},
+                                                                                          {states + 2 * chunk, 512},
+                                                                                          {states + 4 * chunk, 1024},
+                                                                                          {states + 7 * chunk, 1284}}) {
+        Conversation talk(kRecurrent, limit);
+        talk.turn(a, 5);
+        EXPECT_LE(talk.kept().bytes, limit - std::min(limit, states)) << limit;  // room is left for states
+        talk.turn(b, 5);
+        EXPECT_EQ(talk.kept().n_states, n_again > 0 ? 1 : 0) << limit;
+        EXPECT_LE(talk.kept().bytes, limit);
+        EXPECT_EQ(talk.turn(a, 5), n_again) << limit;
+        EXPECT_TRUE(talk.is_exact());
+        EXPECT_LE(talk.kept().bytes, limit);
+    }
+}
+
+// As WhatIsKeptChangesNoAnswer, for recurrent targets with few or many checkpoints.
+TEST(PrefixStore, WhatIsKeptOfRecurrentTextsChangesNoAnswer) {
+    std::int64_t n_restored = 0;
+    std::int64_t n_dropped = 0;
+    for (unsigned seed = 0; seed < 2000; ++seed) {
+        std::mt19937 random(seed);
+        const auto below = [&](std::int64_t n) {
+            return static_cast<std::int64_t>(random() % static_cast<unsigned>(n));
+        };
+        const FakeOptions options{.has_prompt_kernels = below(2) > 0,
+                                  .takes_prompts = below(2) > 0,
+                                  .window = below(5) == 0 ? 50 + below(400) : 0,
+                                  .checkpoints = below(2) > 0 ? 64 : below(4)};
+        const std::size_t limit = static_cast<std::size_t>(below(4) == 0 ? kEnough : 6000 * below(24));
+        const std::int64_t n_ids = below(2) > 0 ? options.vocab : 2;
+        Conversation talk(options, limit);
+        std::vector<std::vector<TokenId>> texts{{}};
+        for (int turn = 0; turn < 9; ++turn) {
+            const std::vector<TokenId>& base = texts[static_cast<std::size_t>(below(std::ssize(texts)))];
+            const std::int64_t n_same = below(2) > 0 ? std::ssize(base) : below(std::ssize(base) + 1);
+            std::vector<TokenId> prompt(base.begin(), base.begin() + n_same);
+            for (std::int64_t i = below(3) > 0 ? below(900) : below(20); i >= 0; --i)
+                prompt.push_back(static_cast<TokenId>(below(n_ids)));
+            if (std::ssize(prompt) > 3700) prompt.resize(3700);
+            const std::int64_t n_tokens = 1 + (below(3) == 0 ? below(350) : below(20));
+            const std::int64_t cancel_in = below(4) == 0 ? 1 + below(6) : 0;
+            if (below(20) == 0) talk.fail_in(1 + below(8));
+            const std::string where = fmt::format("history {}, turn {}", seed, turn);
+            std::int64_t n_reused = 0;
+            try {
+                n_reused = talk.turn(prompt, n_tokens, cancel_in);
+            } catch (const IoError&) {
+                continue;
+            }
+            talk.fail_in(0);
+            ASSERT_TRUE(talk.is_exact()) << where;
+            ASSERT_LE(talk.kept().bytes, limit) << where;
+            texts.push_back(talk.text());
+            if (talk.was_cancelled()) continue;
+            ASSERT_EQ(n_reused + talk.n_computed_tokens, std::ssize(prompt) + n_tokens - 1) << where;
+            Conversation fresh(options);
+            fresh.turn(prompt, n_tokens);
+            ASSERT_EQ(talk.text(), fresh.text()) << where;
+            if (below(4) == 0) talk.cut(below(n_tokens));
+        }
+        n_restored += talk.kept().restored_texts;
+        n_dropped += talk.kept().dropped_states;
+    }
+    EXPECT_GT(n_restored, 1000);
+    EXPECT_GT(n_dropped, 1000);
+}
+
 }  // namespace
 }  // namespace slipstream::tools

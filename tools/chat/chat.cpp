@@ -232,9 +232,9 @@ CommandSpec chat_command() {
             "Commands: /help /stats /context /save /load /undo /regen /set /system /read /clear /exit. A message of\n"
             "several lines is put between \"\"\" and \"\"\"; one that begins with a slash is written with two. Ctrl-C "
             "stops an\nanswer and keeps it, twice in a row leaves, Ctrl-D leaves.\n"
-            "With --session F a prompt that is interrupted or killed is kept too, in F.kv and F.kv.prompt, until it "
-            "is\n"
-            "answered: the next chat on F goes on with it by /regen.",
+            "With --session F a prompt that is interrupted or killed is kept too, in F.kv, F.kv.prompt and "
+            "F.kv.states,\n"
+            "until it is answered: the next chat on F goes on with it by /regen.",
         .example = "printf 'Once upon a time a fox\\nThe fox said\\n' | slipstream chat --seed 7",
         .options = {{"session", "--session", "F", "Keep the chat in this file (JSON); go on with it where it exists",
                      OptionRole::OutputFile},

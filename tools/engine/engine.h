@@ -322,8 +322,9 @@ struct GeneratorOptions {
     DraftSettings draft;
     CheckPasses check = CheckPasses::No;
     std::optional<std::int64_t> prompt_tokens{};  // if known: too long a prompt is refused before loading
-    // --kept-memory: most bytes of host memory for the KV of earlier texts, besides the last one; 0: only the last one
-    // is reused. No value: what the host has left when the model is loaded, at most 4 GiB.
+    // --kept-memory: most bytes of host memory for the KV, and states of recurrent layers, of earlier texts, besides
+    // the last one; 0: only the last one is reused. No value: what the host has left when the model is loaded, at most
+    // 4 GiB.
     std::optional<std::size_t> kept_memory = 0;
 };
 

@@ -14,6 +14,8 @@
 #include "kernels/matmul.h"
 #include "offload/atomic_file.h"
 #include "runtime/loop/sequence.h"
+#include "runtime/session/session_states.h"
+#include "runtime/session/states_file.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/engine.h"
 
@@ -75,6 +77,7 @@ void KeptPrompt::remove(const fs::path& chat) {
         return;
     }
     PromptFile::remove(path);
+    StatesFile::remove(path);
     static_cast<void>(::unlink(path.c_str()));
 }
 
@@ -137,13 +140,16 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     Target& target = sequence.target();
     const std::vector<TokenId>& held = sequence.tokens();
     const auto n_most = std::min({std::ssize(held), std::ssize(prompt), target.n_committed()});
-    const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
+    std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
     // The target has the KV of all prefill chunks already, so nothing is kept. Files of an earlier prompt of the same
     // answer stay.
-    // Files do not have the states of recurrent layers.
-    if (border <= n_live || generator.model().config().is_recurrent()) return generator.start(std::move(prompt));
+    if (border <= n_live) return generator.start(std::move(prompt));
+    const bool is_recurrent = generator.model().config().is_recurrent();
+    if (is_recurrent) n_live = target.positions_after_cut(n_live);
     const auto n_restorable = [&] {
-        return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
+        const std::int64_t n_kv =
+            restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
+        return is_recurrent ? SessionStates(*session_, target, SessionUse::Read).find(n_kv) : n_kv;
     };
     std::error_code error;
     if (open(wanted) && (fs::exists(PromptFile::path_of(path_), error) || n_restorable() > n_live)) {
@@ -153,6 +159,14 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     std::int64_t n_reused = generator.start(std::move(prompt));
     const std::int64_t n_new = border - target.n_committed();
     if (n_new < kLeastTokens || is_foreign_) {
+        session_.reset();
+        return n_reused;
+    }
+    if (is_recurrent && target.takes_prompt(border)) {
+        if (n_new >= kLeastTokensByLayer)
+            callbacks_.note(
+                "if the prompt is interrupted, it begins anew: it goes layer by layer, and the states of recurrent "
+                "layers are those of a part of them");
         session_.reset();
         return n_reused;
     }
@@ -166,7 +180,10 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
         n_reused = sequence.n_computed();
     }
     try {
-        if (!session_) session_ = SessionFile::create(path_, std::move(wanted));
+        if (!session_) {
+            StatesFile::remove(path_);  // of a session that was removed
+            session_ = SessionFile::create(path_, std::move(wanted));
+        }
         open_prompt(generator);
         attach(generator);
     } catch (const IoError& refused) {
@@ -190,11 +207,12 @@ void KeptPrompt::restore(TextGenerator& generator, std::vector<TokenId> prompt) 
     generator.sequence().keep_computed(0);
     const auto n_prompt = std::ssize(prompt);
     open_prompt(generator);
-    const std::optional<PromptState> saved = prompt_->saved();
+    const std::optional<PromptState> saved = prompt_->saved();  // none if layers are recurrent
     n_resumed_ = prompt_->n_kept();
     const std::int64_t n_restored = read_kv(saved ? saved->begin : std::numeric_limits<std::int64_t>::max());
     if (!saved) n_resumed_ = n_restored;
     if (!prompt_->lost().empty()) callbacks_.note(prompt_->lost());
+    if (!kv_->lost_states().empty()) callbacks_.note(kv_->lost_states());
     if (!session_->damage().empty()) callbacks_.note(fmt::format("{}: {}", path_.string(), session_->damage()));
     callbacks_.note(
         fmt::format("going on within the prompt: {} of {} are read", n_resumed_, counted(n_prompt, "prompt token")));
@@ -207,19 +225,20 @@ void KeptPrompt::open_prompt(TextGenerator& generator) {
     Target& target = generator.sequence().target();
     const std::size_t row_bytes = static_cast<std::size_t>(generator.model().config().d_model) * sizeof(float);
     kv_.emplace(*session_, target, limit_bytes_);
-    prompt_ = std::make_unique<SessionPrompt>(*session_, target, row_bytes, limit_bytes_);
+    prompt_ = std::make_unique<SessionPrompt>(*session_, target, row_bytes, kv_->states_bytes() > 0 ? 0 : limit_bytes_);
 }
 
 // Keeps the prompt from now on. Call after open_prompt(), when the KV that is kept is restored.
 void KeptPrompt::attach(TextGenerator& generator) {
-    if (const auto reason = prompt_->prepare()) {
+    const bool is_recurrent = kv_->states_bytes() > 0;
+    if (const auto reason = is_recurrent ? std::nullopt : prompt_->prepare()) {
         callbacks_.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
     } else if (kv_->max_tokens() < Sequence::prefill_border(std::ssize(session_->begin().prompt))) {
         callbacks_.note(fmt::format("if the prompt is interrupted, it begins anew after {} (--session-limit {})",
                                     counted(kv_->max_tokens(), "token"), size_text(limit_bytes_)));
     }
     generator_ = &generator;
-    generator.save_prompts(&prompt_->checkpoints());
+    if (!is_recurrent) generator.save_prompts(&prompt_->checkpoints());
 }
 
 std::optional<std::string> KeptPrompt::save() {
@@ -231,6 +250,14 @@ std::optional<std::string> KeptPrompt::save_now() {
     prompt_->finish();
     if (auto no_more = prompt_->take_refusal()) refused = std::move(no_more);
     if (refused) *refused += "; if the prompt is interrupted, it begins anew after the KV chunks that are whole";
+    return refused ? refused : without_states(kv_->save_states());
+}
+
+// Adds to a refusal of states what it means.
+std::optional<std::string> KeptPrompt::without_states(std::optional<std::string> refused) const {
+    if (refused)
+        *refused += fmt::format("; if the prompt is interrupted, it begins anew after {}",
+                                counted(kv_->n_in_states(), "token"));
     return refused;
 }
 
@@ -239,7 +266,9 @@ std::optional<std::int64_t> KeptPrompt::interrupt() {
     if (const auto refused = save_now()) callbacks_.note(*refused);
     prompt_->settle();
     session_->sync();
-    return prompt_->n_kept();
+    if (kv_->states_bytes() == 0) return prompt_->n_kept();
+    if (const auto refused = without_states(kv_->save_last_states())) callbacks_.note(*refused);
+    return kv_->n_in_states();
 }
 
 }  // namespace slipstream::tools

@@ -1,7 +1,9 @@
 // KeptPrompt: the prompt of a chat while it is computed, in a session file beside the file of the chat, so that a
 // program that ended within the prompt in any way goes on where it was. Chats keep messages in their own file, so the
 // session ("F.kv" for a chat F) has the prompt's tokens and its KV alone. While the prompt goes layer by layer, there
-// is a side file beside it (runtime/session/prompt_file.h). Both are removed when the answer is in the chat's file.
+// is a side file beside it (runtime/session/prompt_file.h); of a model with recurrent layers, one with their states
+// (states_file.h). All are removed when the answer is in the chat's file. A prompt of such a model that goes layer by
+// layer is not kept: its states are those of a part of the layers.
 //
 // A later start uses these files only if the prompt's tokens, the model, the context, the KV type, the kinds of devices
 // and the split are equal to those that the session records. Otherwise a line says what differs, and the prompt is
@@ -35,7 +37,7 @@ public:
     KeptPrompt& operator=(const KeptPrompt&) = delete;
 
     [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& chat);
-    /// Removes the session of the chat and its side file. Leaves files of these names that were not made for a chat.
+    /// Removes the session of the chat and its side files. Leaves files of these names that were not made for a chat.
     static void remove(const std::filesystem::path& chat);
 
     /// Starts a sequence with `prompt` like TextGenerator::start(), whose errors it throws. Goes on with what is kept
@@ -67,6 +69,7 @@ private:
     [[nodiscard]] std::int64_t read_kv(std::int64_t max_tokens);
     void attach(TextGenerator& generator);
     [[nodiscard]] std::optional<std::string> save_now();
+    [[nodiscard]] std::optional<std::string> without_states(std::optional<std::string> refused) const;
     void close();
 
     std::filesystem::path chat_;

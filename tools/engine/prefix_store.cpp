@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/cache/recurrent_states.h"
 #include "tools/base/amounts.h"
 
 namespace slipstream::tools {
@@ -15,6 +16,13 @@ namespace {
 
 // Least number of positions whose computing must be saved for copying KV to pay, of one KV chunk or of many at once.
 constexpr std::int64_t kLeastTokens = 16;
+// With recurrent layers, all KV of a text is copied, since the states are those of one position. On a fast GPU, copying
+// so many positions takes about as long as computing one in a long prompt: of a model of 27 B weights, 4 MiB of KV, and
+// 54 billion operations.
+constexpr std::int64_t kCopiedPerComputed = 64;
+// States are kept so far after others of their text, or after its beginning: a pass over fewer positions is short, and
+// states take as much memory as the KV of a few thousand.
+constexpr std::int64_t kLeastTokensOfStates = kChunkTokens;
 
 }  // namespace
 
@@ -67,8 +75,12 @@ PrefixStore::Restorable PrefixStore::find_restorable(std::span<const TokenId> pr
     const Target& target = sequence_->target();
     PromptCache::Match matched = match(prompt);
     cache_->begin_text();
-    cache_->use(matched.chunks);
-    Restorable found{.chunks = std::move(matched.chunks), .n_matched = matched.n_tokens};
+    cache_->use(matched);
+    Restorable found{.chunks = matched.chunks, .n_matched = matched.n_tokens};
+    if (cache_->states_bytes() > 0) {
+        find_states(std::move(matched), n_live, found);
+        return found;
+    }
     // Whole KV chunks are restored, so the positions of a chunk that is not full are restored, too.
     found.first = n_live / kChunkTokens * kChunkTokens;
     if (found.first < sequence_->n_computed()) found.first = target.positions_after_cut(found.first);
@@ -85,22 +97,43 @@ PrefixStore::Restorable PrefixStore::find_restorable(std::span<const TokenId> pr
         if (has_all) found.n_tokens = n_tokens;
     }
     if (found.n_tokens < n_live + kLeastTokens) found.n_tokens = 0;
+    found.restored = found.chunks;
     return found;
+}
+
+// Like find_restorable(), if layers are recurrent.
+void PrefixStore::find_states(PromptCache::Match matched, std::int64_t n_live, Restorable& found) const {
+    if (matched.states == nullptr ||
+        matched.n_in_states < n_live + kLeastTokens + matched.n_in_states / kCopiedPerComputed)
+        return;
+    const Target& target = sequence_->target();
+    for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer)
+        for (std::int64_t chunk = target.first_restored_chunk(layer, matched.n_in_states);
+             chunk < std::ssize(matched.to_states); ++chunk)
+            if (matched.to_states[chunk]->part(layer) == nullptr) return;
+    found.n_tokens = matched.n_in_states;
+    found.states = matched.states;
+    found.restored = std::move(matched.to_states);
 }
 
 void PrefixStore::restore(std::span<const TokenId> prompt, const Restorable& found) {
     const std::span<const TokenId> tokens = prompt.first(found.n_tokens);
     const std::span<const KvLayout> layouts = sequence_->target().shape().kv;
     path_.clear();
+    Sequence::StoredKv stored{
+        .read =
+            [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                std::memcpy(out, found.restored[chunk]->part(layer), layouts[layer].chunk_bytes());
+            },
+        .is_there = [&](std::int64_t chunk) { return is_in_place(chunk, *found.restored[chunk]); }};
+    if (found.states != nullptr)
+        stored.read_state = [&](std::int64_t layer, std::byte* out) {
+            std::memcpy(out, cache_->part(*found.states, layer), RecurrentStates::state_bytes({&layouts[layer], 1}));
+        };
     sequence_->restore({tokens.begin(), tokens.end()}, found.first,
-                       std::min(found.n_tokens, Sequence::prefill_border(std::ssize(prompt))),
-                       {.read =
-                            [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-                                std::memcpy(out, found.chunks[chunk]->part(layer), layouts[layer].chunk_bytes());
-                            },
-                        .is_there = [&](std::int64_t chunk) { return is_in_place(chunk, *found.chunks[chunk]); }});
+                       std::min(found.n_tokens, Sequence::prefill_border(std::ssize(prompt))), stored);
     for (std::int64_t chunk = found.first / kChunkTokens; chunk * kChunkTokens < found.n_tokens; ++chunk)
-        note_place(chunk, *found.chunks[chunk]);
+        note_place(chunk, *found.restored[chunk]);
     ++restored_texts_;
     restored_tokens_ += found.n_tokens - found.first;
 }
@@ -155,12 +188,16 @@ KeptChunk* PrefixStore::keep_chunk(std::int64_t n_tokens) {
         path_, std::span(sequence_->tokens()).subspan(begin, n_tokens), *phase,
         [&](std::int64_t layer) { return chunk >= target.first_kept_chunk(layer); },
         [&](std::int64_t layer, std::byte* out) { target.read_chunk(layer, chunk, out); });
-    if (cache_->system_was_short() && on_shortage_)
-        std::exchange(on_shortage_, {})(
-            fmt::format("the system has no more memory to keep texts: {} are kept of the {} of --kept-memory",
-                        size_text(cache_->bytes()), size_text(cache_->limit_bytes())));
+    report_shortage();
     if (kept != nullptr) note_place(chunk, *kept);
     return kept;
+}
+
+void PrefixStore::report_shortage() {
+    if (!cache_->system_was_short() || !on_shortage_) return;
+    std::exchange(on_shortage_,
+                  {})(fmt::format("the system has no more memory to keep texts: {} are kept of the {} of --kept-memory",
+                                  size_text(cache_->bytes()), size_text(cache_->limit_bytes())));
 }
 
 void PrefixStore::note_place(std::int64_t chunk, const KeptChunk& kept) {
@@ -177,17 +214,56 @@ bool PrefixStore::is_in_place(std::int64_t chunk, const KeptChunk& kept) const {
 }
 
 // Keeps the last chunk of the sequence, which is not full, if it has at least kLeastTokens positions past the first
-// `n_live`, which `prompt` can use in place. Before that, marks the kept chunks of `prompt` as used, so that they are
-// not dropped to make room.
+// `n_live`, which `prompt` can use in place; then states of recurrent layers. Before that, marks what is kept of
+// `prompt` as used, so that it is not dropped to make room.
 void PrefixStore::keep_end(std::span<const TokenId> prompt, std::int64_t n_live) {
     const std::int64_t n_computed = sequence_->n_computed();
     const std::int64_t begin = n_computed / kChunkTokens * kChunkTokens;
-    if (n_computed - std::max(begin, n_live) < kLeastTokens) return;
+    const bool has_end = n_computed - std::max(begin, n_live) >= kLeastTokens;
+    const bool has_states = cache_->states_bytes() > 0 && n_live < n_computed;
+    if (!has_end && !has_states) return;
     follow_sequence();
-    if (std::ssize(path_) != begin / kChunkTokens) return;  // not all KV chunks before the last one are kept
+    const bool has_all = std::ssize(path_) == begin / kChunkTokens;  // all KV chunks before the last one are kept
+    if (!has_all && !has_states) return;
     cache_->begin_text();
-    cache_->use(match(prompt).chunks);
-    static_cast<void>(keep_chunk(n_computed - begin));
+    cache_->use(match(prompt));
+    KeptChunk* const end = has_end && has_all ? keep_chunk(n_computed - begin) : nullptr;
+    if (has_states) keep_states(n_live, end);
+}
+
+// Keeps states of the sequence, of which the next prompt uses the first `n_live` positions in place, unless it goes on
+// with this text: then all that it needs is there, and what is dropped is an answer. `end`: its last KV chunk if it is
+// not full and kept; null: it is not. Keeps the states from which the text goes on if a prompt repeats all of its
+// prompt, or all of it, and those at `n_live`, where it branches.
+void PrefixStore::keep_states(std::int64_t n_live, KeptChunk* end) {
+    Target& target = sequence_->target();
+    PromptCache::Path path = path_;
+    std::int64_t n_kept = std::ssize(path) * kChunkTokens;
+    if (end != nullptr) {
+        n_kept += std::ssize(end->tokens());
+        path.push_back(end);
+    }
+    const std::int64_t in_prompt = target.last_state(std::min(n_kept, sequence_->n_prompt() - 1), 1);
+    if (n_live >= in_prompt) return;
+    const auto keep_at = [&](std::int64_t position) {
+        const std::int64_t before = (position - 1) / kChunkTokens;  // KV chunks before that with the last position
+        const bool is_kept =
+            cache_->keep_states({path.begin(), path.begin() + before + 1}, position - before * kChunkTokens,
+                                [&](std::int64_t layer, std::byte* out) { target.read_state(layer, position, out); });
+        report_shortage();
+        return is_kept;
+    };
+    // With prompt kernels, what is computed after the last whole prefill chunk is computed again in a longer prompt.
+    const bool has_prompt_kernels = target.shape().has_prompt_kernels;
+    const std::int64_t first =
+        has_prompt_kernels ? target.last_state(std::min(n_kept, sequence_->n_prefilled()), 1) : in_prompt;
+    const std::int64_t second = has_prompt_kernels ? in_prompt : target.last_state(n_kept, 1);
+    const std::int64_t branch = target.last_state(n_live, 1);
+    std::int64_t lowest = 0;  // of the kept positions; 0: none
+    for (const std::int64_t position : {first, second})
+        if (position >= lowest + kLeastTokensOfStates && keep_at(position) && lowest == 0) lowest = position;
+    cache_->thin_states(path);
+    if (branch >= kLeastTokensOfStates && lowest - branch >= kLeastTokensOfStates) static_cast<void>(keep_at(branch));
 }
 
 KeptFigures PrefixStore::figures() const {
@@ -197,7 +273,10 @@ KeptFigures PrefixStore::figures() const {
             .chunk_bytes = cache_->chunk_bytes(),
             .restored_texts = restored_texts_,
             .restored_tokens = restored_tokens_,
-            .dropped_chunks = cache_->n_dropped()};
+            .dropped_chunks = cache_->n_dropped(),
+            .states_bytes = cache_->states_bytes(),
+            .n_states = cache_->n_states(),
+            .dropped_states = cache_->n_dropped_states()};
 }
 
 }  // namespace slipstream::tools

@@ -1,6 +1,7 @@
 // PrefixStore: decides which part of a new prompt needs no computing, because the KV cache holds it, or because it is
-// kept from an earlier text in host memory (runtime/loop/prompt_cache.h). What is reused has the bits that computing
-// the prompt would give, so no text depends on what is kept.
+// kept from an earlier text in host memory (runtime/loop/prompt_cache.h). Of a text with recurrent layers, states are
+// kept after the last positions where the live sequence has some, when another text takes its place. What is reused has
+// the bits that computing the prompt would give, so no text depends on what is kept.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +18,17 @@
 
 namespace slipstream::tools {
 
-/// How much KV of earlier texts is kept in host memory, and how often it was reused.
+/// How much of earlier texts is kept in host memory, and how often it was reused.
 struct KeptFigures {
-    std::size_t bytes = 0;
+    std::size_t bytes = 0;             // KV, and states of recurrent layers
     std::size_t limit_bytes = 0;       // 0: nothing is kept
     std::size_t chunk_bytes = 0;       // bytes that a full KV chunk of all layers takes
     std::int64_t restored_texts = 0;   // prompts that reused more than the KV cache held
     std::int64_t restored_tokens = 0;  // positions that these prompts got from kept chunks
     std::int64_t dropped_chunks = 0;   // KV chunks that made room for others
+    std::size_t states_bytes = 0;      // bytes that the states after one position take; 0: no layer is recurrent
+    std::int64_t n_states = 0;         // positions whose states are kept
+    std::int64_t dropped_states = 0;   // positions whose states made room
 };
 
 /// Finds what a new prompt can reuse of the live sequence and, with a limit of more than 0 bytes, of KV chunks of
@@ -39,8 +43,9 @@ public:
     /// Fills the sequence's KV cache with the positions that `prompt` (not empty) can reuse, drops the others, and
     /// returns their number. It is less than the length of the prompt, since the logits of its last token are needed.
     /// The rest of the prompt gets the same bits as if it were computed from an empty cache. If layers with a sliding
-    /// window have given up KV that the shared prefix needs, positions of it are lost: `on_loss` is called before, with
-    /// their number. Call GenerationLoop::begin() with the prompt next. Throws what Target::restore() throws.
+    /// window have given up KV that the shared prefix needs, or recurrent layers have no states at its end, positions
+    /// of it are lost: `on_loss` is called before, with their number. Call GenerationLoop::begin() with the prompt
+    /// next. Throws what Target::restore() throws.
     std::int64_t reuse(std::span<const TokenId> prompt, const std::function<void(std::int64_t)>& on_loss = {});
     /// Copies the KV chunks of the sequence that have become full since the last call. Call as often as possible
     /// between passes: layers with a sliding window give up their KV. Does nothing while the target has nodes, since a
@@ -56,14 +61,19 @@ private:
         std::int64_t n_matched = 0;  // positions of `chunks` whose tokens the prompt has
         std::int64_t first = 0;      // position from which on chunks are restored; the KV cache has those before it
         std::int64_t n_tokens = 0;   // positions that the KV cache has after restoring; 0: restoring does not pay
+        const KeptStates* states = nullptr;  // of recurrent layers, after n_tokens positions
+        PromptCache::Path restored{};        // kept chunks of these positions; the last one may not be of `chunks`
     };
     [[nodiscard]] std::int64_t prefill_end(std::int64_t n_prompt) const;
     [[nodiscard]] PromptCache::Match match(std::span<const TokenId> prompt) const;
     [[nodiscard]] Restorable find_restorable(std::span<const TokenId> prompt, std::int64_t n_live) const;
+    void find_states(PromptCache::Match matched, std::int64_t n_live, Restorable& found) const;
     [[nodiscard]] std::optional<Phase> phase_of(std::int64_t begin, std::int64_t end) const;
     void follow_sequence();
     void keep_end(std::span<const TokenId> prompt, std::int64_t n_live);
+    void keep_states(std::int64_t n_live, KeptChunk* end);
     [[nodiscard]] KeptChunk* keep_chunk(std::int64_t n_tokens);
+    void report_shortage();
     void restore(std::span<const TokenId> prompt, const Restorable& found);
 
     Sequence* sequence_;

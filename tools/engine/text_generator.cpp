@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/cache/kv_cache.h"
 #include "runtime/cache/kv_ring.h"
+#include "runtime/cache/recurrent_states.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/plan/pass_items.h"
@@ -31,13 +33,16 @@ void fit_check(const PlacedModel& placed, RunNeeds& needs, bool all_resident, co
 }
 
 // Returns the default of --kept-memory in bytes, at most 4 GiB: what the host has left beside the whole KV of the
-// running text, which may not be allocated yet, and 1 GiB for other programs.
+// running text and its checkpoints of recurrent layers, which may not be allocated yet, and 1 GiB for other programs.
 std::size_t memory_left_for_texts(const LoadedModel& model) {
     constexpr std::size_t kGiB = std::size_t{1} << 30;
     constexpr std::size_t kMost = 4 * kGiB;
     const bool has_kv_on_host = model.arena() != nullptr || model.device().shares_host_memory();
-    const std::size_t taken =
-        kGiB + (has_kv_on_host ? kv_bytes(model.config(), model.kv_dtype(), model.context_tokens()) : 0);
+    std::size_t taken = kGiB;
+    if (has_kv_on_host) taken += kv_bytes(model.config(), model.kv_dtype(), model.context_tokens());
+    if (model.device().shares_host_memory())
+        taken += RecurrentStates::most_checkpoint_bytes(model.config().kv_layouts(model.kv_dtype()),
+                                                        model.context_tokens(), kCheckpointBytes);
     const std::size_t available = host_memory().available_bytes;
     return std::min(kMost, available - std::min(available, taken));
 }
@@ -45,15 +50,32 @@ std::size_t memory_left_for_texts(const LoadedModel& model) {
 void report_kept_memory(const PrefixStore& store, const EngineCallbacks& callbacks) {
     const KeptFigures kept = store.figures();
     if (kept.limit_bytes == 0) return;
+    const std::size_t least_bytes = kept.states_bytes + kept.chunk_bytes;
+    if (kept.states_bytes > 0 && kept.limit_bytes < least_bytes) {
+        callbacks.note(
+            fmt::format("no text but the last is kept: the states of recurrent layers take {} and a KV chunk of {} {}, "
+                        "--kept-memory is {}",
+                        size_text(kept.states_bytes), counted(kChunkTokens, "token"), size_text(kept.chunk_bytes),
+                        size_text(kept.limit_bytes)));
+        return;
+    }
     if (kept.limit_bytes < kept.chunk_bytes) {
         callbacks.detail(fmt::format("no text but the last is kept: a KV chunk of {} takes {}, --kept-memory is {}",
                                      counted(kChunkTokens, "token"), size_text(kept.chunk_bytes),
                                      size_text(kept.limit_bytes)));
         return;
     }
-    const auto n_tokens = static_cast<std::int64_t>(kept.limit_bytes / kept.chunk_bytes) * kChunkTokens;
-    callbacks.detail(fmt::format("memory of the host: KV of earlier texts at most {}, about {} (--kept-memory)",
-                                 size_text(kept.limit_bytes), counted(n_tokens, "token")));
+    const auto n_tokens =
+        static_cast<std::int64_t>((kept.limit_bytes - kept.states_bytes) / kept.chunk_bytes) * kChunkTokens;
+    if (kept.states_bytes == 0) {
+        callbacks.detail(fmt::format("memory of the host: KV of earlier texts at most {}, about {} (--kept-memory)",
+                                     size_text(kept.limit_bytes), counted(n_tokens, "token")));
+        return;
+    }
+    callbacks.detail(
+        fmt::format("memory of the host: earlier texts at most {}, about {} of one text; of each text, one or two "
+                    "states of recurrent layers are kept, of {} each (--kept-memory)",
+                    size_text(kept.limit_bytes), counted(n_tokens, "token"), size_text(kept.states_bytes)));
 }
 
 }  // namespace
@@ -107,15 +129,9 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     ModelRunner& runner = *parts_->runner;
     drafting.attach(*model, runner);
     if (runner.view() != nullptr) runner.use_view(true);
-    std::size_t kept_memory = 0;  // states of recurrent layers are not kept
-    if (model->config().is_recurrent()) {
-        if (options.kept_memory.value_or(0) > 0)
-            callbacks.note(
-                "--kept-memory is not used: of models with recurrent layers, the KV of earlier texts is not kept");
-    } else {
-        kept_memory = options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model);
-    }
-    parts_->prefixes.emplace(runner.sequence(), kept_memory, callbacks.on_detail);
+    parts_->prefixes.emplace(runner.sequence(),
+                             options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model),
+                             callbacks.on_detail);
     report_kept_memory(*parts_->prefixes, callbacks);
     parts_->sampler.emplace(sampling, model->config().vocab);
     parts_->verifier = drafting.drafter().make_verifier(*parts_->sampler);

@@ -246,8 +246,15 @@ void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& 
                             size_text(report.host.hidden_tail_bytes));
     if (report.host.head_pass_bytes > 0)
         text += fmt::format(", {} of it for passes of the MTP head", size_text(report.host.head_pass_bytes));
-    if (report.host.kept_bytes > 0)
+    if (report.host.kept_bytes > 0) {
         text += fmt::format(", {} of it for earlier texts (--kept-memory)", size_text(report.host.kept_bytes));
+        const std::vector<KvLayout> layouts = request.model.config.kv_layouts(request.kv_dtype);
+        const std::size_t state = RecurrentStates::state_bytes(layouts);
+        std::size_t least = state;
+        for (const KvLayout& layout : layouts) least += layout.chunk_bytes();
+        if (state > 0 && report.host.kept_bytes < least)
+            text += fmt::format(", too little for any, whose states of recurrent layers take {}", size_text(state));
+    }
     if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
     out.add("host memory", text);
 }

@@ -258,12 +258,16 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
     add("requests_processing", "gauge", "Texts that run", state.running ? 1 : 0);
     add("requests_deferred", "gauge", "Texts that wait", texts_.n_waiting());
     const KeptFigures& kept = state.kept;
-    add("kept_bytes", "gauge", "Host memory that the KV of earlier texts takes", kept.bytes);
+    add("kept_bytes", "gauge", "Host memory that KV and states of earlier texts take", kept.bytes);
     add("kept_limit_bytes", "gauge", "Most that it may take (--kept-memory)", kept.limit_bytes);
     add("kept_hits_total", "counter", "Prompts that got KV of an earlier text back", kept.restored_texts);
     add("kept_restored_tokens_total", "counter", "Tokens whose KV these got back", kept.restored_tokens);
     add("kept_evictions_total", "counter", "KV chunks of 256 tokens that were dropped to make room",
         kept.dropped_chunks);
+    add("kept_states", "gauge", "Positions of earlier texts after which states of recurrent layers are kept",
+        kept.n_states);
+    add("kept_states_evictions_total", "counter", "Of these, those whose states were dropped to make room",
+        kept.dropped_states);
     exchange->answer({.content_type = "text/plain; version=0.0.4", .body = std::move(text)});
 }
 

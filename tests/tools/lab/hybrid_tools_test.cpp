@@ -1,11 +1,14 @@
 // Models with delta nets in plans, random files, and what `inspect` says of them.
 #include <signal.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +19,7 @@
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "tests/tools/run_program.h"
+#include "tests/tools/serve_program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/cli/layer_pattern.h"
 #include "tools/lab/random_model/random_model_file.h"
@@ -65,6 +69,15 @@ TEST(HybridShapes, APlanNamesTheStateAndTheMemoryOfCheckpoints) {
     const auto json = nlohmann::json::parse(found.out);
     EXPECT_GT(json["host"]["checkpoint_bytes"], 0);
     EXPECT_GT(json["plan"]["streamed_weights_bytes"], 0);
+    // Memory for earlier texts, too little for states and enough.
+    for (const auto& [size, is_enough] : {std::pair{"4M", false}, {"1G", true}}) {
+        std::vector<std::string> keeping = asked;
+        keeping.insert(keeping.end(), {"--kept-memory", size});
+        const std::string text = run_program(keeping).out;
+        EXPECT_THAT(text, HasSubstr("of it for earlier texts (--kept-memory)"));
+        EXPECT_EQ(text.find("too little for any, whose states of recurrent layers take") == std::string::npos,
+                  is_enough);
+    }
     const ProgramResult on_gpu =
         run_program({"plan", "--shape", "qwen3.8-27b", "--quant", "Q4_K_M", "--ctx", "4096", "--profile", "1x4090"});
     EXPECT_EQ(on_gpu.code, 0) << on_gpu.err;
@@ -209,6 +222,133 @@ TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
     EXPECT_THAT(again.err, HasSubstr("s.states: the states of recurrent layers are damaged or of another session"));
     EXPECT_THAT(again.err, HasSubstr("KV of 0 tokens is read"));
     EXPECT_EQ(inspect()["states_file"]["tokens"], 1536);
+}
+
+// A request for a title between two turns loses nothing of a conversation.
+TEST(HybridServe, TitlesBetweenTurnsLeaveTheConversation) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small("qwen3.6-35b-a3b");
+    options.config.context_tokens = 2048;
+    const std::string model = (folder.path() / "model.gguf").string();
+    write_random_model(model, options);
+    const auto arguments = [&](const char* kept_memory, const char* devices = "cpu") {
+        return std::vector<std::string>{"-m",   model, "--devices",     devices,    "--ctx",
+                                        "2048", "-v",  "--kept-memory", kept_memory};
+    };
+    struct Answer {
+        std::string text;
+        std::int64_t n_prompt = 0;
+        std::int64_t n_kept = 0;
+    };
+    const auto ask = [](const Server& server, const std::string& prompt) {
+        const nlohmann::json answer = nlohmann::json::parse(
+            server.post("/v1/completions", {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", 8}}).body);
+        const nlohmann::json& usage = answer.at("usage");
+        return Answer{answer.at("choices").at(0).at("text"), usage.at("prompt_tokens"),
+                      usage.at("prompt_tokens_details").at("cached_tokens")};
+    };
+    const auto words = [](std::string_view name, int n) {
+        std::string text(name);
+        for (int i = 0; i < n; ++i) text += fmt::format(" {}", i * i % 89);
+        return text;
+    };
+    // Five turns, each followed by a title.
+    std::vector<std::string> prompts;
+    for (int turn = 0; turn < 5; ++turn) {
+        prompts.push_back(turn == 0 ? words("talk", 180) : prompts[prompts.size() - 2] + words(" more", 20));
+        prompts.push_back(words(fmt::format("{} title", turn), 100));
+    }
+    std::vector<std::string> expected;
+    {
+        const Server plain(arguments("0"));
+        for (const std::string& prompt : prompts) expected.push_back(ask(plain, prompt).text);
+        EXPECT_EQ(metric(plain, "kept_bytes"), 0);
+    }
+    for (const char* devices : {"cpu", "cpu,cpu"}) {
+        SCOPED_TRACE(devices);
+        const Server server(arguments("512M", devices));
+        std::int64_t n_before = 0;
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            const Answer answer = ask(server, prompts[i]);
+            EXPECT_EQ(answer.text, expected[i]);
+            if (i % 2 == 1) continue;
+            EXPECT_GE(answer.n_kept, n_before - 20) << i;
+            EXPECT_LT(answer.n_kept, answer.n_prompt);
+            n_before = answer.n_prompt;
+        }
+        EXPECT_GT(n_before, 600);
+        EXPECT_EQ(metric(server, "kept_hits_total"), 4);
+        EXPECT_GE(metric(server, "kept_states"), 3);
+        EXPECT_EQ(metric(server, "kept_states_evictions_total"), 0);
+        EXPECT_LE(metric(server, "kept_bytes"), 512 << 20);
+        EXPECT_THAT(server.log(), HasSubstr("of recurrent layers are kept, of "));
+    }
+    const Server small_one(arguments("20K"));
+    for (const std::size_t i : {0, 1, 0}) EXPECT_EQ(ask(small_one, prompts[i]).n_kept, 0);
+    EXPECT_EQ(metric(small_one, "kept_bytes"), 0);
+    EXPECT_THAT(small_one.log(), HasSubstr("no text but the last is kept: the states of recurrent layers take "));
+    EXPECT_THAT(small_one.log(), HasSubstr("--kept-memory is 20.0 KiB"));
+}
+
+// Cut off within a prompt, a chat goes on after the states that it kept.
+TEST(HybridSession, AChatGoesOnWithinItsPrompt) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small("qwen3.8-27b");
+    options.config.context_tokens = 8192;
+    options.config.d_model = 256;
+    const std::string model = (folder.path() / "model.gguf").string();
+    const std::filesystem::path session = folder.path() / "s";
+    const std::filesystem::path kv = folder.path() / "s.kv";
+    const std::filesystem::path states = folder.path() / "s.kv.states";
+    const std::string form = (folder.path() / "template").string();
+    write_random_model(model, options);
+    std::ofstream(form) << "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }} {% endfor %}"
+                           "{% if add_generation_prompt %}assistant: {% endif %}";
+    std::string message = "once";
+    for (int i = 0; i < 1500; ++i) message += fmt::format(" {}", i * i % 89);
+    const std::vector<std::string> command{"chat",  "--no-config", "-m",      model,  "--devices",  "cpu",
+                                           "--ctx", "8192",        "--seed",  "3",    "-n",         "5",
+                                           "-t",    "1",           "--draft", "none", "--template", form};
+    const auto with = [&](const std::vector<std::string>& more, const std::string& input) {
+        ProgramRun run;
+        run.arguments = command;
+        run.arguments.insert(run.arguments.end(), more.begin(), more.end());
+        run.input = input;
+        return run;
+    };
+    const ProgramResult expected = run_program(with({}, message + "\n"));
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    std::int64_t n_kept = 0;
+    std::chrono::milliseconds delay{200};
+    for (int tries = 0; tries < 20 && n_kept <= 0; ++tries) {
+        for (const std::filesystem::path& file : {session, kv, states}) std::filesystem::remove(file);
+        RunningProgram program(with({"--session", session.string()}, message + "\n"));
+        for (int i = 0; i < 10000 && program.is_running() && !std::filesystem::exists(kv); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::this_thread::sleep_for(delay);
+        program.send(SIGTERM);
+        const ProgramResult first = program.finish();
+        std::smatch found;
+        const bool is_cut =
+            std::regex_search(first.err, found, std::regex("([0-9]+) of [0-9]+ prompt tokens are kept"));
+        n_kept = is_cut ? std::stoll(found[1]) : -1;
+        delay = n_kept == 0 ? delay * 2 : delay * 2 / 3;
+    }
+    ASSERT_GT(n_kept, 0);
+    EXPECT_EQ(n_kept % 512, 0);
+    EXPECT_TRUE(std::filesystem::exists(states));
+    EXPECT_EQ(nlohmann::json::parse(
+                  run_program({"inspect", "--json", session.string()}).out)["kept_prompt"]["states_file"]["tokens"],
+              n_kept);
+    const std::string stats = (folder.path() / "stats").string();
+    const ProgramResult rest = run_program(with({"--session", session.string(), "--stats", stats}, "/regen\n"));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(rest.out, expected.out);
+    EXPECT_THAT(rest.err, HasSubstr(fmt::format("going on within the prompt: {} of ", n_kept)));
+    std::ifstream file(stats);
+    EXPECT_EQ(nlohmann::json::parse(file)["prompt"]["resumed_tokens"], n_kept);
+    EXPECT_FALSE(std::filesystem::exists(kv));
+    EXPECT_FALSE(std::filesystem::exists(states));
 }
 
 TEST(HybridRandomModel, TooFewLayersAreRefused) {
