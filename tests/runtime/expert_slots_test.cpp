@@ -246,6 +246,7 @@ std::size_t start(SplitEngine& engine, const std::vector<ExpertUse>& use) {
 // A second engine begins with the slots of the first one's counts, over other devices, too: it hits more at first, its
 // texts are the same, and its counts are those of one engine that goes on.
 TEST(ExpertSlots, BeginWithWhatEarlierTextsChose) {
+    constexpr std::ptrdiff_t kFirstTokens = 8;
     const auto files = mixture(DType::Q8_0);
     const std::vector<TokenId> text = prompt_of(400);
     const std::span<const TokenId> first(text.data(), 330);
@@ -261,11 +262,10 @@ TEST(ExpertSlots, BeginWithWhatEarlierTextsChose) {
         ASSERT_EQ(use.size(), kLayers);
         EXPECT_EQ(use[0].n_experts(), 0) << "a dense layer";
         EXPECT_EQ(use[3].n_tokens(), 330U);
-        const std::uint64_t before = sum_of(earlier).hits;
+        earlier.target->truncate(0);  // another text; counts and slots stay
         feed(earlier, {second.begin(), second.end()});
-        const std::uint64_t going_on = sum_of(earlier).hits - before;
         SplitEngine cold(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots));
-        feed(cold, {second.begin(), second.end()});
+        feed(cold, {second.begin(), second.begin() + kFirstTokens});
         for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}, {2, 2}}) {
             SCOPED_TRACE(testing::PrintToString(split));
             SplitEngine later(*files, split, Streams::Nothing, ExpertSlots(slots));
@@ -276,14 +276,17 @@ TEST(ExpertSlots, BeginWithWhatEarlierTextsChose) {
             for (const auto& each : later.own) on_links += each->device.link_in().bytes;
             EXPECT_GE(on_links, bytes);
             EXPECT_EQ(bytes % expert_bytes(later), 0U);
-            if (slots < kExperts) EXPECT_EQ(bytes, 3 * static_cast<std::size_t>(slots) * expert_bytes(later));
+            if (slots < kExperts) {
+                EXPECT_EQ(bytes, 3 * static_cast<std::size_t>(slots) * expert_bytes(later));
+            }
             expect_same(later.runner->expert_use(), use);
             EXPECT_EQ(start(later, use), 0U) << "they are full";
-            feed(later, {second.begin(), second.end()});
+            feed(later, {second.begin(), second.begin() + kFirstTokens});
+            if (slots > 1) {  // one slot hits by chance
+                EXPECT_GT(sum_of(later).hits, sum_of(cold).hits);
+            }
+            feed(later, {second.begin() + kFirstTokens, second.end()});
             const ExpertFigures sum = sum_of(later);
-            EXPECT_GT(sum.hits, sum_of(cold).hits);
-            EXPECT_NEAR(static_cast<double>(sum.hits), static_cast<double>(going_on),
-                        0.05 * static_cast<double>(sum.needed));
             EXPECT_EQ(sum.copied_bytes, (sum.needed - sum.hits) * expert_bytes(later)) << "the passes' own";
             expect_same(later.runner->expert_use(), earlier.runner->expert_use());
             later.target->truncate(0);

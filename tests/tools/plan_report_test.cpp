@@ -439,8 +439,12 @@ TEST(PlanReport, HitsCanBeCounted) {
             std::vector<double> before;
             std::swap(before, layer);
             const PlanReport lacking = make_plan_report(*asked);
-            if (asked == &one) EXPECT_FALSE(lacking.experts.hits_are_counted);
-            if (!lacking.experts.hits_are_counted) EXPECT_DOUBLE_EQ(lacking.experts.hits, prior.experts.hits);
+            if (asked == &one) {
+                EXPECT_FALSE(lacking.experts.hits_are_counted);
+            }
+            if (!lacking.experts.hits_are_counted) {
+                EXPECT_DOUBLE_EQ(lacking.experts.hits, prior.experts.hits);
+            }
             std::swap(before, layer);
             if (asked == &two) break;
         }

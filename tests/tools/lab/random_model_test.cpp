@@ -382,10 +382,12 @@ protected:
         std::string text;
         all_ = generated({"-n", "1", "--tables", "off"}, text)["peak"]["device_bytes"][0].get<std::int64_t>();
     }
+    // With or without tables, all plan by the same rates.
     [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {
-        std::vector<std::string> arguments{"generate", "-m", path_,           "-t",  "1",       "--no-template",
-                                           "-p",       "x",  "--ctx",         "512", "--draft", "none",
-                                           "--seed",   "3",  "--temperature", "1"};
+        std::vector<std::string> arguments{
+            "generate", "-m", path_,           "-t",  "1",       "--no-template",
+            "-p",       "x",  "--ctx",         "512", "--draft", "none",
+            "--seed",   "3",  "--temperature", "1",   "--rates", (folder_.path() / "rates").string()};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return arguments;
     }
@@ -393,11 +395,10 @@ protected:
         return run_with_statistics(arguments(more), text);
     }
     [[nodiscard]] std::vector<std::string> in_slots(const std::vector<std::string>& more, int n_devices = 1) const {
-        // A third of the experts have slots.
         const std::int64_t budget =
-            n_devices == 1 ? all_ - (std::int64_t{40} << 20) : all_ / 2 - (std::int64_t{8} << 20);
-        std::vector<std::string> arguments{
-            "--devices", n_devices == 1 ? "cpu" : "cpu,cpu", "--device-memory", std::to_string(budget), "--ring", "2M"};
+            n_devices == 1 ? all_ - (std::int64_t{24} << 20) : all_ / 2 + (std::int64_t{8} << 20);
+        std::vector<std::string> arguments{"--devices", n_devices == 1 ? "cpu" : "cpu,cpu", "--device-memory",
+                                           std::to_string(budget)};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return arguments;
     }
@@ -440,28 +441,45 @@ TEST_F(ExpertCountsProgram, ASecondStartBeginsWithWarmSlots) {
     const std::string counts = file_text(files("-experts.table").front());
     const double later_hits = hits(first);
     for (const int n_devices : {1, 2}) {
-        SCOPED_TRACE(n_devices);
-        const std::vector<std::string> few{"-n", "12", "--seed", "5"};
-        const nlohmann::json cold =
-            generated(in_slots({"-n", "12", "--seed", "5", "--tables", "off"}, n_devices), cold_text);
-        const nlohmann::json warm = generated(kept(few, n_devices), warm_text);
-        EXPECT_EQ(warm_text, cold_text);
-        EXPECT_GT(hits(warm), hits(cold) + 0.1);
-        EXPECT_NEAR(hits(warm), later_hits, 0.15);
-        EXPECT_EQ(warm["experts"]["layers"].size(), 3U);
-        const nlohmann::json& experts = warm["plan"]["experts"];
-        EXPECT_EQ(experts["hits_from"], "counts");
-        EXPECT_EQ(cold["plan"]["experts"]["hits_from"], "prior");
-        EXPECT_EQ(experts["slots"], cold["plan"]["experts"]["slots"]) << "memory does not depend on earlier texts";
-        if (n_devices == 1) EXPECT_NEAR(experts["hits"].get<double>(), later_hits, 0.05);
-        // What fills the slots counts as the prompt's.
-        const auto slot_bytes = experts["slot_bytes"].get<std::int64_t>();
-        EXPECT_GT(warm["streamed"]["prompt_weights_bytes"], slot_bytes * 9 / 10);
-        EXPECT_LT(warm["streamed"]["weights_bytes"], cold["streamed"]["weights_bytes"]);
+        double cold_hits = 0.0;
+        double warm_hits = 0.0;
+        for (const char* seed : {"5", "6", "7"}) {
+            SCOPED_TRACE(testing::Message() << n_devices << " devices, seed " << seed);
+            const nlohmann::json cold =
+                generated(in_slots({"-n", "40", "--seed", seed, "--tables", "off"}, n_devices), cold_text);
+            const nlohmann::json warm = generated(kept({"-n", "40", "--seed", seed}, n_devices), warm_text);
+            EXPECT_EQ(warm_text, cold_text);
+            cold_hits += hits(cold) / 3.0;
+            warm_hits += hits(warm) / 3.0;
+            EXPECT_EQ(warm["experts"]["layers"].size(), 3U);
+            const nlohmann::json& experts = warm["plan"]["experts"];
+            EXPECT_EQ(experts["hits_from"], "counts");
+            EXPECT_EQ(cold["plan"]["experts"]["hits_from"], "prior");
+            EXPECT_EQ(experts["slots"], cold["plan"]["experts"]["slots"]) << "earlier texts change no memory";
+            EXPECT_LT(experts["hits"], cold["plan"]["experts"]["hits"]) << "the prior is for real routers";
+            if (n_devices == 1) {
+                EXPECT_NEAR(experts["hits"].get<double>(), later_hits, 0.05);
+            }
+            // What fills the slots counts as the prompt's.
+            EXPECT_GT(warm["streamed"]["prompt_weights_bytes"], experts["slot_bytes"]);
+            EXPECT_GT(warm["streamed"]["prompt_weights_bytes"], cold["streamed"]["prompt_weights_bytes"]);
+        }
+        EXPECT_GT(warm_hits, cold_hits + 0.02) << n_devices << " devices";
         EXPECT_NE(file_text(files("-experts.table").front()), counts) << "counts go on";
     }
-    std::vector<std::string> asked{"plan", "-m",      path_,  "-t",     "1",          "--ctx",
-                                   "512",  "--draft", "none", "--json", "--no-config"};
+    std::vector<std::string> asked{"plan",
+                                   "-m",
+                                   path_,
+                                   "-t",
+                                   "1",
+                                   "--ctx",
+                                   "512",
+                                   "--draft",
+                                   "none",
+                                   "--json",
+                                   "--no-config",
+                                   "--rates",
+                                   (folder_.path() / "rates").string()};
     const std::vector<std::string> where = kept({});
     asked.insert(asked.end(), where.begin(), where.end());
     const ProgramResult planned = run_program(asked);
@@ -475,7 +493,7 @@ TEST_F(ExpertCountsProgram, ASecondStartBeginsWithWarmSlots) {
     asked.insert(asked.end(), {"--json", "--assume", "hits=.5"});
     EXPECT_EQ(nlohmann::json::parse(run_program(asked).out)["plan"]["experts"]["hits_from"], "assumed");
     const ProgramResult listed = run_program({"tables", "inspect", tables_});
-    EXPECT_THAT(listed.out, testing::ContainsRegex("experts: experts that texts chose, n_layers 3, n_tokens [45]"));
+    EXPECT_THAT(listed.out, testing::ContainsRegex("experts: experts that texts chose, n_layers 3, n_tokens [0-9]+"));
     std::vector<std::string> verbose = arguments(kept({"-n", "2", "-v", "--no-config"}));
     const ProgramResult told = run_program(verbose);
     EXPECT_THAT(told.err, testing::AllOf(HasSubstr("slots of experts begin with "),
