@@ -16,6 +16,8 @@ public:
     static constexpr float kDecay = 0.98F;
 
     explicit ExpertCounts(std::int64_t n_experts) : counts_(static_cast<std::size_t>(n_experts)) {}
+    /// Goes on from `counts`.
+    explicit ExpertCounts(std::span<const float> counts) : counts_(counts.begin(), counts.end()) {}
 
     /// `chosen`: the experts that a token chose.
     void add(std::span<const std::uint16_t> chosen);

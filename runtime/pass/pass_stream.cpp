@@ -99,7 +99,7 @@ void PassStream::make_cache(const std::vector<PassReads>& reads, std::span<const
     cached_model_ = &model;
     std::int32_t most = 0;
     for (const ItemCache::Group& group : groups) {
-        counts_.emplace_back(group.n_items);
+        uses_.emplace_back(group.n_items);
         most = std::max(most, group.n_items);
     }
     scores_ = ExpertCounts(most);
@@ -199,7 +199,7 @@ std::int64_t PassStream::give_slots(const PassChoices& choices, Stream& compute)
     const std::vector<WeightItem>& items = cached_model_->items();
     const std::int64_t layer = items[needed_.front().item].layer;
     const KvNodes& tree = running().reads.kv->nodes();
-    scores_ = counts_[static_cast<std::size_t>(layer)];
+    scores_ = uses_[static_cast<std::size_t>(layer)].counts();
     const std::size_t n_experts = scores_.counts().size();
     held_.assign(n_experts, 0);
     for (std::size_t expert = 0; expert < n_experts; ++expert)
@@ -234,10 +234,66 @@ std::int64_t PassStream::give_slots(const PassChoices& choices, Stream& compute)
 }
 
 void PassStream::count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
-    for (std::size_t layer = 0; layer < counts_.size(); ++layer)
+    for (std::size_t layer = 0; layer < uses_.size(); ++layer)
         for (const NodeId node : path)
-            if (!counts_[layer].counts().empty())
-                counts_[layer].add(choices.of(static_cast<std::int64_t>(layer), node));
+            if (uses_[layer].n_experts() > 0) uses_[layer].add(choices.of(static_cast<std::int64_t>(layer), node));
+}
+
+void PassStream::go_on_from(std::span<const ExpertUse> uses) {
+    CHECK(cache_ != nullptr && uses.size() == uses_.size(), "use of {} layers for {}", uses.size(), uses_.size());
+    for (std::size_t layer = 0; layer < uses.size(); ++layer) {
+        if (uses_[layer].n_experts() == 0 || uses[layer].n_experts() == 0) continue;
+        CHECK(uses[layer].n_experts() == uses_[layer].n_experts(), "{} experts for {}", uses[layer].n_experts(),
+              uses_[layer].n_experts());
+        uses_[layer] = uses[layer];
+    }
+}
+
+// Returns the experts of a layer that fill_slots() gives a slot.
+std::vector<std::int32_t> PassStream::wanted_experts(std::size_t layer) const {
+    const auto group = static_cast<std::int64_t>(layer);
+    const std::int32_t n_free = cache_->n_free(group);
+    if (n_free == 0) return {};
+    std::vector<std::int32_t> experts = most_used(uses_[layer].counts().counts(), uses_[layer].n_experts());
+    std::erase_if(experts, [&](std::int32_t expert) { return cache_->holds(group, expert); });
+    if (std::ssize(experts) > n_free) experts.resize(static_cast<std::size_t>(n_free));
+    return experts;
+}
+
+std::size_t PassStream::filling_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t layer = 0; layer < uses_.size(); ++layer)
+        for (const std::int32_t expert : wanted_experts(layer))
+            bytes += cached_model_->items()[cached_model_->expert_item(static_cast<std::int64_t>(layer), expert)].bytes;
+    return bytes;
+}
+
+void PassStream::fill_slots(Stream& compute, const std::function<void(std::size_t bytes)>& on_filled) {
+    CHECK(!in_pass_, "slots are filled in a pass");
+    for (std::size_t layer = 0; layer < uses_.size(); ++layer) {
+        const std::vector<std::int32_t> experts = wanted_experts(layer);
+        if (experts.empty()) continue;
+        std::size_t bytes = 0;
+        try {
+            for (const std::int32_t expert : experts) {
+                const std::int32_t item = cached_model_->expert_item(static_cast<std::int64_t>(layer), expert);
+                const std::size_t item_bytes = cached_model_->items()[item].bytes;
+                cache_->load(static_cast<std::int64_t>(layer), expert,
+                             {.source = cached_model_->item_data(item), .bytes = item_bytes});
+                bytes += item_bytes;
+            }
+            with_context("experts", [&] { demand_copies_->synchronize(); });
+            on_filled(bytes);
+        } catch (...) {
+            try {
+                cache_->drop_loaded(compute);
+            } catch (...) {  // the error of the failed copy is on its way to the caller
+            }
+            throw;
+        }
+        cache_->keep_loaded();
+        figures_.weights_bytes += bytes;
+    }
 }
 
 // Enqueues copies of the needed items, in order, until the ring has no room for the next one that gets no slot.

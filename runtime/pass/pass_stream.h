@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@
 #include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
+#include "runtime/experts/expert_use.h"
 #include "runtime/experts/slot_choice.h"
 #include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_reads.h"
@@ -80,6 +82,18 @@ public:
     [[nodiscard]] const std::byte* held_item(std::int32_t item, Stream& compute);
     /// Counts what the tokens at `path` chose, which are committed now: slots go to experts of high counts.
     void count_choices(const ExpertChoices& choices, std::span<const NodeId> path);
+    /// Returns [layers]: the use of experts by what was counted, and by what go_on_from() was given; of a layer without
+    /// experts, that of none. Empty if there are no slots.
+    [[nodiscard]] std::span<const ExpertUse> expert_use() const { return uses_; }
+    /// Counts go on from `uses`, [layers]: of each that is not of no experts. Sizes must be those of the model
+    /// (CHECKed). Requires slots (CHECKed).
+    void go_on_from(std::span<const ExpertUse> uses);
+    /// Returns the bytes that fill_slots() copies.
+    [[nodiscard]] std::size_t filling_bytes() const;
+    /// Copies the experts of the highest counts into free slots, between two passes, and waits for the copies, a layer
+    /// at a time. on_filled(bytes) is called after each of them. If a copy fails, or on_filled throws, the slots of
+    /// that layer are free, and the error is thrown. Does nothing without slots.
+    void fill_slots(Stream& compute, const std::function<void(std::size_t bytes)>& on_filled);
     /// Whether all slots of experts have one; so if there are no slots.
     [[nodiscard]] bool slots_are_full() const { return cache_ == nullptr || cache_->is_full(); }
     /// Returns whether copies are traced: then the times for count_weights() and count_kv() must be known.
@@ -125,6 +139,7 @@ private:
         return n_used_ < needed_.size() && needed_[n_used_].item == item;
     }
     void make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots);
+    [[nodiscard]] std::vector<std::int32_t> wanted_experts(std::size_t layer) const;
     std::int64_t give_slots(const PassChoices& choices, Stream& compute);
     void copy_needed();
     [[nodiscard]] const std::byte* acquire_needed(Stream& compute);
@@ -141,7 +156,7 @@ private:
     std::unique_ptr<TransferRing> demand_ring_;  // of items on demand; null: there are none
     std::unique_ptr<ItemCache> cache_;           // of experts: a group for each layer; null: there are no slots
     const Model* cached_model_ = nullptr;        // whose experts cache_ has
-    std::vector<ExpertCounts> counts_;           // [layers], of committed tokens; empty without cache_
+    std::vector<ExpertUse> uses_;                // [layers], by committed tokens; empty without cache_
     // Of the layer that needs items, in give_slots(): counts with the certain tokens of the pass, [experts] whether it
     // is in a slot, the experts that the pass needs, and who gets a slot.
     ExpertCounts scores_{0};

@@ -51,18 +51,23 @@ double expected_share(double chosen_share, double n_tokens) {
     return chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - chosen_share, n_tokens);
 }
 
-double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor) {
+double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor,
+                     std::span<const double> counted) {
     check_choice(choice);
     CHECK(n_slots >= 0 && n_slots <= choice.n_experts && miss_factor >= 0.0, "{} slots for {} experts, misses by {}",
           n_slots, choice.n_experts, miss_factor);
+    CHECK(counted.empty() || std::ssize(counted) == choice.n_experts + 1, "{} counted hits of {} experts",
+          counted.size(), choice.n_experts);
     if (n_slots == 0) return 0.0;
     const double share = static_cast<double>(n_slots) / static_cast<double>(choice.n_experts);
     // The experts of a token differ, so no more of them have slots than there are slots.
     const double most = std::min(1.0, static_cast<double>(n_slots) / static_cast<double>(choice.n_chosen));
-    return std::clamp(1.0 - miss_factor * (1.0 - value_at(kHits, share)), 0.0, most);
+    const double hits = counted.empty() ? value_at(kHits, share) : counted[static_cast<std::size_t>(n_slots)];
+    return std::clamp(1.0 - miss_factor * (1.0 - hits), 0.0, most);
 }
 
-std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor) {
+std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor,
+                                    std::span<const double> counted) {
     check_choice(choice);
     const auto n_experts = static_cast<double>(choice.n_experts);
     const auto n_chosen = static_cast<double>(choice.n_chosen);
@@ -70,7 +75,7 @@ std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens,
     const double choices = n_tokens * n_chosen * value_at(kMissesOfNeighbours, n_tokens);
     for (std::int64_t n_slots = 1; n_slots <= choice.n_experts; ++n_slots)
         misses.push_back(std::min({misses.back(), static_cast<double>(choice.n_experts - n_slots),
-                                   choices * (1.0 - expected_hits(choice, n_slots, miss_factor))}));
+                                   choices * (1.0 - expected_hits(choice, n_slots, miss_factor, counted))}));
     return misses;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace slipstream {
@@ -20,14 +21,16 @@ struct ExpertChoice {
 };
 
 /// Returns the expected hits of a layer with `n_slots` slots: the share, 0 to 1, of the experts chosen by a token that
-/// have a slot by then. Rises with the slots from 0 to 1. It is a prior from a few public traces; its limits are with
-/// its figures in expert_misses.cpp. `miss_factor` (>= 0) multiplies its misses, 1 - hits.
-[[nodiscard]] double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor = 1.0);
+/// have a slot by then. Rises with the slots from 0 to 1. `counted`, [n_experts + 1], are the hits that earlier texts
+/// had with 0, 1, ... slots; empty: they are a prior from a few public traces, whose limits are with its figures in
+/// expert_misses.cpp. `miss_factor` (>= 0) multiplies misses, 1 - hits.
+[[nodiscard]] double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor = 1.0,
+                                   std::span<const double> counted = {});
 
 /// Returns [n_experts + 1]: how many experts of a layer a pass of `n_tokens` tokens is expected to copy if the layer
 /// has 0, 1, ... slots. Never rises with the slots: from all that the pass reads (expected_share()) to 0. Never falls
 /// with the tokens.
-[[nodiscard]] std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens,
-                                                  double miss_factor = 1.0);
+[[nodiscard]] std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor = 1.0,
+                                                  std::span<const double> counted = {});
 
 }  // namespace slipstream

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/plan/expert_misses.h"
@@ -26,7 +27,9 @@ void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t f
     const ExpertChoice& choice = rank.pass_items()[first].choice;
     double hits = 0.0;
     if (n_slots >= 0) {
-        hits = expected_hits(choice, n_slots, miss_factor);
+        const std::span<const double> counted = rank.counted_hits(rank.pass_items()[first].layer);
+        hits = expected_hits(choice, n_slots, miss_factor, counted);
+        out.hits_are_counted = out.hits_are_counted || !counted.empty();
         out.n_slots += n_slots;
     } else {
         std::int64_t n_resident = 0;

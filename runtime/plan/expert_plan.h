@@ -31,7 +31,8 @@ struct ExpertPlan {
     /// Expected share, over all layers, of the experts chosen by a token that are on the device: where experts have
     /// slots expected_hits(); elsewhere the share of the experts that are there, as if tokens chose evenly.
     double hits = 1.0;
-    double copied_bytes = 0.0;  // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
+    bool hits_are_counted = false;  // as SplitPlan::with_counted_hits() has it; false: they are a prior, or even
+    double copied_bytes = 0.0;      // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
 };
 [[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
 /// Returns ExpertPlan::hits of SplitPlan::with_miss_factor(miss_factor).

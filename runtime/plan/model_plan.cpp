@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -88,7 +89,8 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
                 {.n_tokens = n_tokens,
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
-                 .miss_factor = miss_factor_}),
+                 .miss_factor = miss_factor_,
+                 .counted_hits = counted_hits_}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,
@@ -111,13 +113,29 @@ SimulatedPass ModelPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) c
 ModelPlan ModelPlan::with_miss_factor(double miss_factor) const {
     ModelPlan plan = *this;
     plan.miss_factor_ = miss_factor;
-    const ResidencyRequest request = plan.residency_request(pass_tokens_, request_.context_tokens);
-    const CopiedBytes copied = copied_bytes(request, residency_.resident_bytes);
-    const SimulatedPass pass = plan.pass(pass_tokens_);
-    plan.residency_.streamed_weights_bytes = static_cast<std::size_t>(std::llround(copied.weights + copied.on_demand));
-    plan.residency_.pass_seconds = pass.seconds;
-    plan.residency_.link_busy_fraction = pass.link_busy_fraction;
+    plan.expect_anew();
     return plan;
+}
+
+ModelPlan ModelPlan::with_counted_hits(std::vector<std::vector<double>> counted) const {
+    const std::vector<std::int32_t> slots = expert_slots();
+    CHECK(slots.empty() || slots.size() == counted.size(), "hits of {} layers, slots of {}", counted.size(),
+          slots.size());
+    for (std::size_t layer = 0; layer < slots.size(); ++layer)
+        CHECK(slots[layer] == 0 || !counted[layer].empty(), "no counted hits of layer {}", layer);
+    ModelPlan plan = *this;
+    plan.counted_hits_ = std::move(counted);
+    plan.expect_anew();
+    return plan;
+}
+
+void ModelPlan::expect_anew() {
+    const CopiedBytes copied =
+        copied_bytes(residency_request(pass_tokens_, request_.context_tokens), residency_.resident_bytes);
+    const SimulatedPass expected = pass(pass_tokens_);
+    residency_.streamed_weights_bytes = static_cast<std::size_t>(std::llround(copied.weights + copied.on_demand));
+    residency_.pass_seconds = expected.seconds;
+    residency_.link_busy_fraction = expected.link_busy_fraction;
 }
 
 std::size_t ModelPlan::weights_bytes() const {

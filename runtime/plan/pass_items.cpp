@@ -66,7 +66,7 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
     return pass_item;
 }
 
-/// Expected misses of the layers of one schedule, computed once for layers that are alike.
+/// Expected misses of the layers of one schedule, computed once for neighbours that are alike.
 class LayerMisses {
 public:
     explicit LayerMisses(const PassLoad& load) : load_(load) {}
@@ -77,9 +77,13 @@ public:
             n_before_ = 0;
             return 1.0;
         }
-        if (misses_.empty() || choice_ != item.choice) {
+        const bool is_counted = !load_.counted_hits.empty();
+        if (misses_.empty() || choice_ != item.choice || (is_counted && n_before_ == 0)) {
             choice_ = item.choice;
-            misses_ = expected_misses(choice_, static_cast<double>(load_.n_tokens), load_.miss_factor);
+            misses_ = expected_misses(
+                choice_, static_cast<double>(load_.n_tokens), load_.miss_factor,
+                is_counted ? std::span<const double>(load_.counted_hits[static_cast<std::size_t>(item.layer)])
+                           : std::span<const double>());
         }
         CHECK(n_before_ < choice_.n_experts, "more than {} experts in a layer", choice_.n_experts);
         const auto slot = static_cast<std::size_t>(n_before_++);

@@ -70,6 +70,8 @@ struct PassLoad {
     /// Committed tokens before it; more than the context counts as the context.
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
     double miss_factor = 1.0;  // as of expected_misses()
+    /// [layers]: `counted` of expected_misses() for the experts of each layer, or empty; empty: of none
+    std::span<const std::vector<double>> counted_hits{};
 };
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.

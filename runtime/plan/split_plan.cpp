@@ -91,7 +91,11 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     const bool whole = request.shards.empty();
     const std::size_t n_ranks = whole ? 1 : request.shards.size();
     ranks_.clear();
-    for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
+    layers_.clear();
+    for (std::size_t rank = 0; rank < n_ranks; ++rank) {
+        ranks_.push_back(plan_rank(request, rank, pass_tokens_));
+        layers_.push_back(whole ? std::vector<std::int64_t>() : request.shards[rank].layers);
+    }
     context_tokens_ = ranks_.front().context_tokens();
     order_.clear();
     if (kind_ == SplitKind::Layers) order_items(request);
@@ -147,6 +151,28 @@ SplitPlan SplitPlan::with_miss_factor(double miss_factor) const {
     SplitPlan plan = *this;
     if (miss_factor == ranks_.front().miss_factor()) return plan;
     for (ModelPlan& rank : plan.ranks_) rank = rank.with_miss_factor(miss_factor);
+    plan.sums_ = {};
+    plan.sum_up();
+    return plan;
+}
+
+SplitPlan SplitPlan::with_counted_hits(const std::vector<std::vector<double>>& counted) const {
+    std::vector<std::vector<std::vector<double>>> of_ranks;
+    bool has_slots = false;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::vector<std::int32_t> slots = ranks_[rank].expert_slots();
+        std::vector<std::vector<double>>& hits = of_ranks.emplace_back();
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            const auto layer = layers_[rank].empty() ? i : static_cast<std::size_t>(layers_[rank][i]);
+            hits.push_back(layer < counted.size() ? counted[layer] : std::vector<double>());
+            if (slots[i] > 0 && hits.back().empty()) return *this;
+            has_slots = has_slots || slots[i] > 0;
+        }
+    }
+    SplitPlan plan = *this;
+    if (!has_slots) return plan;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        if (!of_ranks[rank].empty()) plan.ranks_[rank] = ranks_[rank].with_counted_hits(std::move(of_ranks[rank]));
     plan.sums_ = {};
     plan.sum_up();
     return plan;

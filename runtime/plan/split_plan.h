@@ -44,6 +44,9 @@ public:
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
     /// Returns ModelPlan::with_miss_factor() for all devices.
     [[nodiscard]] SplitPlan with_miss_factor(double miss_factor) const;
+    /// Returns ModelPlan::with_counted_hits() for all devices; `counted` is [layers of the whole model]. Returns this
+    /// plan as it is if hits of a layer that has slots are missing: a sum of counted hits and a prior would be neither.
+    [[nodiscard]] SplitPlan with_counted_hits(const std::vector<std::vector<double>>& counted) const;
     /// Returns a plan with the sums, over all devices, of the bytes of their plans; per-item members are empty. Its
     /// seconds and link fraction are those of a pass of pass_tokens() tokens over all devices, its regime that of the
     /// whole model.
@@ -63,7 +66,8 @@ private:
 
     SplitKind kind_ = SplitKind::Layers;
     std::vector<ModelPlan> ranks_;
-    std::vector<std::int32_t> order_;  // layer split: rank of each item of a pass, in computing order
+    std::vector<std::vector<std::int64_t>> layers_;  // [ranks], as ModelShard::layers
+    std::vector<std::int32_t> order_;                // layer split: rank of each item of a pass, in computing order
     std::int64_t context_tokens_ = 0;
     std::int64_t pass_tokens_ = 1;
     ResidencyPlan sums_;

@@ -140,6 +140,40 @@ bool ModelRunner::slots_are_full() const {
         ranks_, [](const auto& rank) { return rank->stream == nullptr || rank->stream->slots_are_full(); });
 }
 
+std::vector<ExpertUse> ModelRunner::expert_use() const {
+    std::vector<ExpertUse> all;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (ranks_[rank]->stream == nullptr) continue;
+        const std::span<const ExpertUse> uses = ranks_[rank]->stream->expert_use();
+        for (std::size_t i = 0; i < uses.size(); ++i) {
+            const std::size_t layer = model_layer(rank, i);
+            if (all.size() <= layer) all.resize(layer + 1);
+            all[layer] = uses[i];
+        }
+    }
+    return all;
+}
+
+std::size_t ModelRunner::start_slots(std::span<const ExpertUse> use,
+                                     const std::function<void(std::size_t done, std::size_t total)>& on_progress) {
+    std::size_t total = 0;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        PassStream* stream = ranks_[rank]->stream.get();
+        if (stream == nullptr || stream->expert_use().empty()) continue;
+        std::vector<ExpertUse> of_rank(stream->expert_use().size());
+        for (std::size_t i = 0; i < of_rank.size(); ++i)
+            if (const std::size_t layer = model_layer(rank, i); layer < use.size()) of_rank[i] = use[layer];
+        stream->go_on_from(of_rank);
+        total += stream->filling_bytes();
+    }
+    std::size_t done = 0;
+    for (const auto& rank : ranks_)
+        if (rank->stream != nullptr)
+            rank->stream->fill_slots(rank->forward->exec().stream,
+                                     [&](std::size_t bytes) { on_progress(done += bytes, total); });
+    return done;
+}
+
 bool ModelRunner::has_graphs() const {
     return ranks_.size() == 1 && ranks_.front()->forward->graphs() != nullptr;
 }
@@ -161,7 +195,7 @@ std::vector<ExpertFigures> ModelRunner::expert_figures() const {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
         const std::span<const ExpertFigures> figures = ranks_[rank]->forward->expert_figures();
         for (std::size_t i = 0; i < figures.size(); ++i) {
-            const std::size_t layer = layers_[rank].empty() ? i : static_cast<std::size_t>(layers_[rank][i]);
+            const std::size_t layer = model_layer(rank, i);
             if (all.size() <= layer) all.resize(layer + 1);
             all[layer] += figures[i];
         }

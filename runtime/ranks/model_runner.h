@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/rank_sums.h"
@@ -103,6 +104,15 @@ public:
     [[nodiscard]] PassProfile& stages(std::size_t rank = 0);
 
     [[nodiscard]] bool streams() const;
+    /// Returns the use of experts by the committed tokens of all sequences, and by what start_slots() was given, for
+    /// each layer of the model up to the last one that has slots or lies on a device that has some; that of no experts
+    /// where nothing is counted. Empty if there are no slots.
+    [[nodiscard]] std::vector<ExpertUse> expert_use() const;
+    /// Counts go on from `use`, as expert_use() returns it, and free slots get the experts of the highest counts
+    /// (PassStream::fill_slots()), between two passes. Layers of no experts, and missing ones, are left as they are.
+    /// on_progress(done, total) is called after each layer, in bytes. Returns the bytes that were copied.
+    std::size_t start_slots(std::span<const ExpertUse> use,
+                            const std::function<void(std::size_t done, std::size_t total)>& on_progress);
     /// Whether all slots of experts, on all ranks, have one.
     [[nodiscard]] bool slots_are_full() const;
     /// Whether passes may be launched as graphs.
@@ -117,6 +127,11 @@ public:
 
 private:
     using Caches = std::vector<std::unique_ptr<KvCache>>;  // [ranks], of one sequence
+
+    // Returns the layer of the model that layer `layer` of a rank is.
+    [[nodiscard]] std::size_t model_layer(std::size_t rank, std::size_t layer) const {
+        return layers_[rank].empty() ? layer : static_cast<std::size_t>(layers_[rank][layer]);
+    }
 
     // Members are destroyed in reverse order: what a stream or a target refers to comes first.
     struct RankParts {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -36,6 +37,16 @@ TEST(ExpertHits, OfFewerMissesAreMore) {
     EXPECT_EQ(expected_hits(choice, 64, 1e9), 0.0);
     EXPECT_EQ(expected_hits(choice, 128, 1e9), 1.0);
     EXPECT_EQ(expected_hits(choice, 0, 0.0), 0.0);
+}
+
+TEST(ExpertHits, AreThoseThatWereCounted) {
+    const std::vector<double> counted{0.0, 0.1, 0.3, 0.35, 0.5, 0.75, 0.75, 0.9, 1.0};
+    for (std::int64_t n_slots = 0; n_slots <= 8; ++n_slots)
+        EXPECT_DOUBLE_EQ(expected_hits({8, 2}, n_slots, 1.0, counted), counted[static_cast<std::size_t>(n_slots)]);
+    EXPECT_DOUBLE_EQ(expected_hits({8, 2}, 4, 0.5, counted), 0.75);
+    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 1.0, 1.0, counted)[4], 1.0);
+    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, counted)[5], 4 * 2 * 0.93 * 0.25);
+    EXPECT_DEATH(static_cast<void>(expected_hits({8, 2}, 1, 1.0, std::span(counted).first(8))), "8 counted hits of 8");
 }
 
 TEST(ExpertHits, MistakesAreBugs) {

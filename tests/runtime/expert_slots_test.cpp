@@ -224,6 +224,121 @@ TEST(ExpertSlots, APromptByLayersCopiesWhatNoSlotHolds) {
     }
 }
 
+/// Tokens that are certain and committed one by one, as a text that is read.
+void feed(SplitEngine& engine, const std::vector<TokenId>& tokens) {
+    for (const TokenId token : tokens) {
+        const std::vector<NodeId> node{engine.target->add_node(kCommittedTip, NodeKind::Certain)};
+        static_cast<void>(engine.target->run({.tokens = std::vector{token}, .nodes = node}));
+        engine.target->commit(node);
+    }
+}
+
+void expect_same(const std::vector<ExpertUse>& a, const std::vector<ExpertUse>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t layer = 0; layer < a.size(); ++layer) {
+        EXPECT_EQ(a[layer].n_tokens(), b[layer].n_tokens());
+        EXPECT_TRUE(std::ranges::equal(a[layer].counts().counts(), b[layer].counts().counts()));
+        EXPECT_TRUE(std::ranges::equal(a[layer].ranks(), b[layer].ranks()));
+    }
+}
+
+std::size_t start(SplitEngine& engine, const std::vector<ExpertUse>& use) {
+    std::size_t last = 0;
+    const std::size_t bytes = engine.runner->start_slots(use, [&](std::size_t done, std::size_t total) {
+        EXPECT_GT(done, last);
+        EXPECT_LE(done, total);
+        last = done;
+    });
+    EXPECT_EQ(bytes, last);
+    return bytes;
+}
+
+// A second engine begins with the slots of the first one's counts, over other devices, too: it hits more at first, its
+// texts are the same, and its counts are those of one engine that goes on.
+TEST(ExpertSlots, BeginWithWhatEarlierTextsChose) {
+    constexpr std::ptrdiff_t kFirstTokens = 8;
+    const auto files = mixture(DType::Q8_0);
+    const std::vector<TokenId> text = prompt_of(400);
+    const std::span<const TokenId> first(text.data(), 330);
+    const std::span<const TokenId> second(text.data() + 330, 70);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(5), 12);
+    EXPECT_TRUE(whole.runner->expert_use().empty()) << "nothing streams";
+    for (const std::int32_t slots : {1, 4, kExperts}) {
+        SCOPED_TRACE(testing::Message() << slots << " slots");
+        SplitEngine earlier(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots));
+        feed(earlier, {first.begin(), first.end()});
+        const std::vector<ExpertUse> use = earlier.runner->expert_use();
+        ASSERT_EQ(use.size(), kLayers);
+        EXPECT_EQ(use[0].n_experts(), 0) << "a dense layer";
+        EXPECT_EQ(use[3].n_tokens(), 330U);
+        earlier.target->truncate(0);  // another text; counts and slots stay
+        feed(earlier, {second.begin(), second.end()});
+        SplitEngine cold(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots));
+        feed(cold, {second.begin(), second.begin() + kFirstTokens});
+        for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}, {2, 2}}) {
+            SCOPED_TRACE(testing::PrintToString(split));
+            SplitEngine later(*files, split, Streams::Nothing, ExpertSlots(slots));
+            const std::size_t bytes = start(later, use);
+            EXPECT_TRUE(later.runner->slots_are_full() || slots == kExperts);
+            EXPECT_EQ(bytes, later.runner->streamed().weights_bytes);
+            std::uint64_t on_links = 0;
+            for (const auto& each : later.own) on_links += each->device.link_in().bytes;
+            EXPECT_GE(on_links, bytes);
+            EXPECT_EQ(bytes % expert_bytes(later), 0U);
+            if (slots < kExperts) {
+                EXPECT_EQ(bytes, 3 * static_cast<std::size_t>(slots) * expert_bytes(later));
+            }
+            expect_same(later.runner->expert_use(), use);
+            EXPECT_EQ(start(later, use), 0U) << "they are full";
+            feed(later, {second.begin(), second.begin() + kFirstTokens});
+            if (slots > 1) {  // one slot hits by chance
+                EXPECT_GT(sum_of(later).hits, sum_of(cold).hits);
+            }
+            feed(later, {second.begin() + kFirstTokens, second.end()});
+            const ExpertFigures sum = sum_of(later);
+            EXPECT_EQ(sum.copied_bytes, (sum.needed - sum.hits) * expert_bytes(later)) << "the passes' own";
+            expect_same(later.runner->expert_use(), earlier.runner->expert_use());
+            later.target->truncate(0);
+            EXPECT_EQ(plainly(*later.target, prompt_of(5), 12), one);
+        }
+    }
+}
+
+TEST(ExpertSlots, ThatCannotBeginAreFreeAndServe) {
+    const auto files = mixture(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(5), 12);
+    SplitEngine earlier(*files, {kLayers}, Streams::Nothing, ExpertSlots(4));
+    feed(earlier, prompt_of(80));
+    const std::vector<ExpertUse> use = earlier.runner->expert_use();
+    for (int fails = 1; fails <= 13; ++fails) {
+        SCOPED_TRACE(fails);
+        CpuFaults faults;
+        faults.stall_after = std::chrono::milliseconds(20);
+        SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(4), kRing,
+                           {{.n_threads = 1, .faults = &faults}});
+        (fails % 2 == 0 ? faults.copies_until_failure : faults.copies_until_stall) = fails;
+        const auto attempt = [&] {
+            static_cast<void>(engine.runner->start_slots(use, [](std::size_t, std::size_t) {}));
+        };
+        if (fails <= 12) {  // 4 slots in 3 layers
+            EXPECT_THROW(attempt(), IoError);
+        } else {
+            attempt();
+        }
+        EXPECT_EQ(engine.runner->slots_are_full(), fails > 12);
+        faults.copies_until_failure = faults.copies_until_stall = 0;
+        EXPECT_EQ(plainly(*engine.target, prompt_of(5), 12), one);
+    }
+    // Given up between two layers.
+    SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(4));
+    EXPECT_THROW(
+        static_cast<void>(engine.runner->start_slots(use, [](std::size_t, std::size_t) { throw IoError("enough"); })),
+        IoError);
+    EXPECT_EQ(plainly(*engine.target, prompt_of(5), 12), one);
+}
+
 // Any copy on demand fails or stalls: the error is told, and the same target makes the same text.
 TEST(ExpertSlots, AFailedCopyEndsThePassAndNothingElse) {
     const auto files = mixture(DType::Q8_0);

@@ -246,6 +246,35 @@ TEST(ModelPlan, MissesCanBeStated) {
     EXPECT_EQ(plan.with_miss_factor(0.0).residency().streamed_weights_bytes, 0U);
 }
 
+// What earlier texts chose changes times and bytes, layer by layer, and not what is where.
+TEST(ModelPlan, HitsCanBeCounted) {
+    const MixtureShape shape;
+    ModelPlanRequest request = shape.request(12 * kGiB);
+    request.pass_tokens = 1;
+    const ModelPlan plan(request);
+    const std::vector<std::int32_t> slots = plan.expert_slots();
+    std::vector<std::vector<double>> counted(slots.size(), std::vector<double>(65, 1.0));
+    double missed = 0.0;
+    for (std::size_t layer = 0; layer < counted.size(); ++layer) {
+        counted[layer].front() = 0.0;
+        const double hits = 0.5 + 0.02 * static_cast<double>(layer);
+        counted[layer][static_cast<std::size_t>(slots[layer])] = hits;
+        missed += 4.0 * (1.0 - hits);
+    }
+    const ModelPlan known = plan.with_counted_hits(counted);
+    EXPECT_EQ(known.residency().resident_bytes, plan.residency().resident_bytes);
+    EXPECT_EQ(known.residency().slots, plan.residency().slots);
+    const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
+    EXPECT_NEAR(static_cast<double>(known.residency().streamed_weights_bytes), missed * static_cast<double>(expert),
+                16.0);
+    EXPECT_DOUBLE_EQ(known.residency().pass_seconds, known.pass(1).seconds);
+    EXPECT_GT(known.pass(1).seconds, plan.pass(1).seconds);
+    EXPECT_EQ(known.with_miss_factor(0.0).residency().streamed_weights_bytes, 0U);
+    counted[3].clear();
+    EXPECT_DEATH(static_cast<void>(plan.with_counted_hits(counted)), "no counted hits of layer 3");
+    EXPECT_DEATH(static_cast<void>(plan.with_counted_hits({})), "hits of 0 layers");
+}
+
 // A larger budget has larger items, and so a larger ring.
 TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const Shape shape;

@@ -411,6 +411,46 @@ TEST(PlanReport, HitsCanBeAssumed) {
     EXPECT_THAT(error_text<RequestError>([&] { assume_hits(dense); }), HasSubstr("the model has no experts"));
 }
 
+// Counts of earlier texts replace the prior, on one device and on two, if they are of all layers with slots.
+TEST(PlanReport, HitsCanBeCounted) {
+    PlanRequest one = mixture_request();
+    PlanRequest two = request("2x4090", "gpt-oss-20b", Quantisation::MXFP4, 8192);
+    two.hardware.device_bytes = 4 * kGiB;
+    for (PlanRequest* asked : {&one, &two}) {
+        const PlanReport prior = make_plan_report(*asked);
+        EXPECT_FALSE(prior.experts.hits_are_counted);
+        ASSERT_EQ(prior.experts.regime, ExpertRegime::InSlots);
+        for (const double hits : {0.3, 0.99}) {
+            std::vector<double> curve(33, hits);
+            curve.front() = 0.0;
+            curve.back() = 1.0;
+            asked->counted_hits.assign(24, curve);
+            PlanReport report = make_plan_report(*asked);
+            EXPECT_TRUE(report.experts.hits_are_counted);
+            EXPECT_EQ(report.experts.n_slots, prior.experts.n_slots) << "a plan places by the prior";
+            EXPECT_EQ(report.one.seconds<prior.one.seconds, report.experts.hits> prior.experts.hits);
+            EXPECT_DOUBLE_EQ(report.plan.sums().pass_seconds, report.one.seconds);
+            if (asked == &two) continue;  // all experts of some layers may be on a device
+            EXPECT_NEAR(report.experts.hits, hits, 1e-9);
+            plan_one_more_gib(*asked, report);
+            EXPECT_NEAR(report.one_more_gib.value().hits, hits, 1e-9) << "it is planned by the same counts";
+        }
+        for (std::vector<double>& layer : asked->counted_hits) {
+            std::vector<double> before;
+            std::swap(before, layer);
+            const PlanReport lacking = make_plan_report(*asked);
+            if (asked == &one) {
+                EXPECT_FALSE(lacking.experts.hits_are_counted);
+            }
+            if (!lacking.experts.hits_are_counted) {
+                EXPECT_DOUBLE_EQ(lacking.experts.hits, prior.experts.hits);
+            }
+            std::swap(before, layer);
+            if (asked == &two) break;
+        }
+    }
+}
+
 TEST(FasterWayNote, NamesTheFastestWayIfItIsMuchFaster) {
     const auto note = [](double streaming, double shared, double cpu_only) {
         return faster_way_note(

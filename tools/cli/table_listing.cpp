@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
 
@@ -50,6 +52,13 @@ void add_corpus_figures(TableReader fields, SectionFacts& facts) {
     facts.figures.push_back({"n_tokens", fields.i32s().size()});
 }
 
+// Adds what a section of a mixture's counts says (engine/kept_expert_counts.h) to `facts`.
+void add_expert_figures(TableReader fields, SectionFacts& facts) {
+    facts.what = "experts that texts chose";
+    const ReadExpertCounts read = read_expert_counts(std::move(fields));
+    facts.figures = {{"n_layers", read.use.size()}, {"n_tokens", read.n_tokens()}};
+}
+
 SectionFacts section_facts(const TableFile& file, const std::string& name) {
     const TableReader fields = file.section(name).value();
     SectionFacts facts{.name = name, .bytes = fields.copy().bytes().size(), .what = "", .figures = {}};
@@ -57,6 +66,8 @@ SectionFacts section_facts(const TableFile& file, const std::string& name) {
         add_frozen_figures(fields, facts);
     } else if (name == draft::kCorpusSection) {
         add_corpus_figures(fields, facts);
+    } else if (name == kExpertCountsKind) {
+        add_expert_figures(fields, facts);
     } else if (draft::find_source(name)) {
         facts.what = fmt::format("of the source {}", name);
     } else if (name.starts_with("calibration")) {

@@ -37,6 +37,7 @@
 #include "runtime/ranks/model_runner.h"
 #include "tools/engine/engine_callbacks.h"
 #include "tools/engine/engine_options.h"
+#include "tools/engine/kept_expert_counts.h"
 #include "tools/engine/kept_prompt.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planner.h"
@@ -114,6 +115,7 @@ public:
     [[nodiscard]] int n_threads() const { return n_threads_; }
     /// Returns the number of threads of each CPU device: all if the devices compute in turn, else the device's part.
     [[nodiscard]] int device_threads() const { return device_threads_; }
+    [[nodiscard]] const std::optional<std::filesystem::path>& tables_folder() const { return tables_folder_; }
     [[nodiscard]] const RatesOptions& rates_options() const { return rates_options_; }
     /// Returns the callbacks that the constructor was given.
     [[nodiscard]] const EngineCallbacks& callbacks() const { return callbacks_; }
@@ -139,8 +141,8 @@ public:
 
 private:
     void make_devices(const ComputeOptions& options, const EngineCallbacks& callbacks);
-    void choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks);
-    [[nodiscard]] std::vector<std::int64_t> chosen_parts(const ComputeOptions& options, std::string& why) const;
+    void choose_shards(const EngineCallbacks& callbacks);
+    [[nodiscard]] std::vector<std::int64_t> chosen_parts(std::string& why) const;
     [[nodiscard]] std::vector<std::int64_t> planned_parts() const;
     [[nodiscard]] bool devices_are_alike() const;
     [[nodiscard]] std::string split_key() const;
@@ -150,6 +152,7 @@ private:
     std::int64_t context_tokens_ = 0;
     DType kv_dtype_ = DType::F16;
     OffloadOptions offload_;
+    std::optional<std::filesystem::path> tables_folder_;
     RatesOptions rates_options_;
     EngineCallbacks callbacks_;
     int n_threads_ = 1;
@@ -181,6 +184,13 @@ public:
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
     /// Returns the line that says why experts have no slots, as PlanWithin::fixed_note.
     [[nodiscard]] const std::string& fixed_experts_note() const { return fixed_experts_note_; }
+    /// Returns the file of what the model's texts chose of its experts; null if there is none: nothing streams, the
+    /// model has no experts, or there is no folder of tables.
+    [[nodiscard]] const KeptExpertCounts* kept_expert_counts() const {
+        return kept_expert_counts_ ? &*kept_expert_counts_ : nullptr;
+    }
+    /// Returns what the file said when the model was loaded, as KeptExpertCounts::read(). The plan expects hits by it.
+    [[nodiscard]] std::span<const ExpertUse> expert_use() const { return expert_use_; }
     /// Returns the memory of each device by purpose, [devices]; empty if there is no plan.
     [[nodiscard]] const std::vector<DeviceMemory>& device_memory() const { return device_memory_; }
     /// Returns the host memory of what streams, and of hidden states between several devices; null on one device if
@@ -205,7 +215,9 @@ private:
 
     std::unique_ptr<SplitPlan> plan_;
     std::vector<DeviceMemory> device_memory_;
-    std::string fixed_experts_note_;         // as PlanWithin::fixed_note
+    std::string fixed_experts_note_;  // as PlanWithin::fixed_note
+    std::optional<KeptExpertCounts> kept_expert_counts_;
+    std::vector<ExpertUse> expert_use_;      // [layers], or empty
     std::optional<std::string> faster_way_;  // note for the user if another way to run the model is much faster
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
@@ -385,9 +397,9 @@ public:
     void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
     void start_clock();
-    /// Saves what drafting has learnt, as complete() does; for long runs.
+    /// Saves what drafting has learnt and what the texts chose of experts, as complete() does; for long runs.
     void keep_tables() const;
-    /// Call at the end of the run: saves what drafting has learnt, reports its back-off as a detail, and fills
+    /// Call at the end of the run: calls keep_tables(), reports its back-off as a detail, and fills
     /// `figures`.
     void complete(RunFigures& figures) const;
 

@@ -67,8 +67,8 @@ struct ComputeOptions {
     int n_threads = 1;
     std::vector<DeviceChoice> devices;  // at least one
     OffloadOptions offload;             // limits of `devices`, and how they share the model
-    // Where a planned split is kept, beside the tables; without a value it is not kept.
-    std::optional<std::filesystem::path> splits_folder{};
+    // Folder of the tables, where a planned split and the counts of experts are kept; no value: they are not kept.
+    std::optional<std::filesystem::path> tables_folder{};
     RatesOptions rates{};
     HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };

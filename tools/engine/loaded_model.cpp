@@ -106,6 +106,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     plan_request.has_workspace = true;
     const auto plan = [&] {
         PlacementRequest request = placement_request(*this, plan_request);
+        request.counted_hits = counted_hits(expert_use_);
         PlanWithin within = plan_within(request, {offload().host_memory, host_memory().available_bytes});
         plan_ = std::make_unique<SplitPlan>(std::move(within.plan));
         fixed_experts_note_ = std::move(within.fixed_note);
@@ -120,6 +121,11 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
+    if (plan_->streams() && config().has_experts() && tables_folder()) {
+        kept_expert_counts_.emplace(*tables_folder(), files(),
+                                    [callbacks = callbacks()](std::string_view line) { callbacks.note(line); });
+        expert_use_ = kept_expert_counts_->read();
+    }
     const PlacementRequest planned = plan();
     look_for_a_faster_way(planned);
     const std::size_t for_head = host_needs(planned, *plan_).head_locked_bytes();
@@ -185,12 +191,16 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
         callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
-    const std::string slots = expert_slots_text(expert_plan(*plan_));
+    const ExpertPlan experts = expert_plan(*plan_);
+    const std::string slots = expert_slots_text(experts);
     callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring{})",
                                regime_name(plan.regime), size_text(plan.device_bytes),
                                devices().size() > 1 ? "devices" : "device",
                                streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
                                size_text(plan.ring_bytes), slots.empty() ? "" : fmt::format(", slots for {}", slots)));
+    if (!slots.empty())
+        callbacks.detail(fmt::format("hits of slots: {:.1f} % of chosen experts are expected ({})",
+                                     100.0 * experts.hits, hits_origin_text(experts)));
     if (!fixed_experts_note_.empty()) callbacks.note(fixed_experts_note_);
     if (faster_way_) callbacks.note(*faster_way_);
     if (plan.most_streamed_weights_bytes == 0) return;

@@ -136,6 +136,11 @@ std::string expert_slots_text(const ExpertPlan& plan) {
                              plan.layer_experts);
 }
 
+std::string_view hits_origin_text(const ExpertPlan& plan) {
+    return plan.hits_are_counted ? "counted in earlier texts of this model"
+                                 : "a prior from public traces; the text decides";
+}
+
 std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note) {
     if (plan.n_experts == 0) return {};
     switch (plan.regime) {

@@ -66,6 +66,10 @@ struct TakenMemory {
 /// there are no slots.
 [[nodiscard]] std::string expert_slots_text(const ExpertPlan& plan);
 
+/// Returns where the hits of a plan with slots come from, if they are not assumed: "counted in earlier texts of this
+/// model".
+[[nodiscard]] std::string_view hits_origin_text(const ExpertPlan& plan);
+
 /// Returns why a plan has no slots for experts; empty if it has some, or the model has no experts. `fixed_note` is as
 /// PlanWithin::fixed_note.
 [[nodiscard]] std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note);

@@ -43,6 +43,7 @@ void OpenedModel::check_host_memory(std::int64_t context_tokens) const {
 PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, const EngineCallbacks& callbacks)
     : OpenedModel(std::move(opened)),
       offload_(options.offload),
+      tables_folder_(options.tables_folder),
       rates_options_(options.rates),
       callbacks_(callbacks),
       n_threads_(options.n_threads) {
@@ -66,7 +67,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     if (const std::string ignored = describe_ignored_tensors(files()); !ignored.empty())
         callbacks.note(fmt::format("these tensors of the model's files are not used: {}", ignored));
     for (const EngineDevice& each : devices_) check_kernels(*weights_, each.device->kind());
-    choose_shards(options, callbacks);
+    choose_shards(callbacks);
 }
 
 PlacedModel::PlacedModel(PlacedModel&&) noexcept = default;
@@ -188,7 +189,7 @@ bool PlacedModel::devices_are_alike() const {
 // Returns the layers or kv heads of each device. A split of layers between devices of one kind changes no bit, and is
 // planned at each start. Equal devices that share matrices get even parts. Other splits are planned once and kept.
 // `why` becomes the reason, unless the user gave the shares.
-std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& options, std::string& why) const {
+std::vector<std::int64_t> PlacedModel::chosen_parts(std::string& why) const {
     if (!offload_.shares.empty()) return parts_by_share(split_, config(), weights(), offload_.shares);
     const bool is_tensor = split_ == SplitKind::Tensor;
     if (is_tensor && devices_are_alike()) {
@@ -197,7 +198,7 @@ std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& option
     }
     why = "planned: the least time for a pass";
     if (!is_tensor && device_forms().is_one) return planned_parts();
-    if (!options.splits_folder)
+    if (!tables_folder_)
         throw RequestError(fmt::format(
             "{}: a split over {} is kept beside the tables, so that texts stay the same, and there is no such "
             "folder; name one by --tables, or give --shares {}",
@@ -206,20 +207,20 @@ std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& option
             fmt::join(even_parts(split_, config(), weights(), devices_.size()), ",")));
     const std::string key = split_key();
     const std::int64_t n = n_parts(split_, config());
-    if (const auto kept = kept_split(*options.splits_folder, key, devices_.size(), n)) {
+    if (const auto kept = kept_split(*tables_folder_, key, devices_.size(), n)) {
         why = "planned before, and kept";
         return *kept;
     }
-    return keep_split(*options.splits_folder, key, planned_parts());
+    return keep_split(*tables_folder_, key, planned_parts());
 }
 
 // Sets shards_, one for each device; leaves it empty if there is one device. Throws RequestError if the model cannot be
 // split so.
-void PlacedModel::choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks) {
+void PlacedModel::choose_shards(const EngineCallbacks& callbacks) {
     if (devices_.size() == 1) return;
     std::string why;
     try {
-        const std::vector<std::int64_t> parts = chosen_parts(options, why);
+        const std::vector<std::int64_t> parts = chosen_parts(why);
         shards_ = deal_parts(split_, config(), weights(), parts);
         callbacks.choice("shares", fmt::format("{} {}s", fmt::join(parts, ","), part_name(split_)), why);
     } catch (const Unsupported& error) {

@@ -73,7 +73,7 @@ std::vector<JsonObject> memory_json(const std::vector<std::string>& names, const
     return table;
 }
 
-JsonObject expert_plan_json(const ExpertPlan& plan, std::string_view hits_from, const std::string& fixed_note) {
+JsonObject expert_plan_json(const ExpertPlan& plan, HitsFrom hits_from, const std::string& fixed_note) {
     JsonObject json;
     json.text("regime", expert_regime_name(plan.regime))
         .integer("slots", plan.n_slots)
@@ -83,7 +83,10 @@ JsonObject expert_plan_json(const ExpertPlan& plan, std::string_view hits_from, 
     if (plan.regime == ExpertRegime::Fit)
         json.null("hits_from");
     else
-        json.text("hits_from", plan.regime == ExpertRegime::InSlots ? hits_from : "even");
+        json.text("hits_from", plan.regime != ExpertRegime::InSlots ? "even"
+                               : hits_from == HitsFrom::Assumed     ? "assumed"
+                               : plan.hits_are_counted              ? "counts"
+                                                                    : "prior");
     json.unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)));
     if (const std::string reason = no_slots_text(plan, fixed_note); !reason.empty())
         json.text("reason", reason);
@@ -119,7 +122,7 @@ JsonObject plan_json(const LoadedModel& model) {
     const ExpertPlan experts =
         model.plan() != nullptr ? expert_plan(*model.plan()) : resident_expert_plan(model.config());
     if (experts.n_experts > 0)
-        plan.object("experts", expert_plan_json(experts, "prior", model.fixed_experts_note()));
+        plan.object("experts", expert_plan_json(experts, HitsFrom::Plan, model.fixed_experts_note()));
     else
         plan.null("experts");
     return plan;

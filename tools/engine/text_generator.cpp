@@ -78,6 +78,28 @@ void report_kept_memory(const PrefixStore& store, const EngineCallbacks& callbac
                     size_text(kept.limit_bytes), counted(n_tokens, "token"), size_text(kept.states_bytes)));
 }
 
+// Gives free slots to the experts that earlier texts chose most often.
+void start_slots(const LoadedModel& model, ModelRunner& runner, const EngineCallbacks& callbacks) {
+    if (model.expert_use().empty() || runner.slots_are_full()) return;
+    std::size_t bytes = 0;
+    {
+        const WorkProgress progress = callbacks.work("loading experts");
+        bytes = runner.start_slots(model.expert_use(), [&](std::size_t done, std::size_t total) {
+            progress(static_cast<double>(done), static_cast<double>(total),
+                     fmt::format("{} of {}", size_text(done), size_text(total)));
+        });
+    }
+    callbacks.detail(
+        fmt::format("slots of experts begin with {} of what earlier texts chose most often", size_text(bytes)));
+}
+
+// Returns whether more tokens are in `after` than in `before`; both [layers], or fewer.
+bool have_grown(std::span<const ExpertUse> before, std::span<const ExpertUse> after) {
+    for (std::size_t layer = 0; layer < after.size(); ++layer)
+        if (after[layer].n_tokens() > (layer < before.size() ? before[layer].n_tokens() : 0)) return true;
+    return false;
+}
+
 }  // namespace
 
 // Members are in the order in which they are made: each uses those before it.
@@ -139,6 +161,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     parts_->loop.emplace(runner.sequence(), *parts_->recorder, drafting.drafter().proposer(), parts_->limits);
     if (options.check == CheckPasses::Yes) parts_->loop->check_with(parts_->self_check.emplace(runner.check_target()));
     start_clock();
+    start_slots(*model, runner, callbacks);  // after start_clock(): what it copies counts as the prompt's
 }
 
 TextGenerator::TextGenerator(TextGenerator&&) noexcept = default;
@@ -262,6 +285,10 @@ void TextGenerator::start_clock() {
 
 void TextGenerator::keep_tables() const {
     parts_->drafting->drafter().save();
+    const KeptExpertCounts* const kept = model().kept_expert_counts();
+    if (kept == nullptr) return;
+    const std::vector<ExpertUse> use = parts_->runner->expert_use();
+    if (have_grown(model().expert_use(), use)) kept->write(use, model().expert_use());
 }
 
 std::optional<ViewTotals> TextGenerator::view_totals() const {

@@ -115,7 +115,7 @@ ComputeOptions compute_options(const Settings& settings) {
     std::vector<DeviceKind> kinds;
     for (const DeviceChoice& device : options.devices) kinds.push_back(device.kind());
     options.offload = offload_options(settings, kinds);
-    options.splits_folder = tables_folder(settings);
+    options.tables_folder = tables_folder(settings);
     options.rates = rates_options(settings);
     return options;
 }

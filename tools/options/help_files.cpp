@@ -295,13 +295,14 @@ std::string manual_page(std::span<const CommandSpec> commands) {
            ".SH FILES\n"
            ".TP\n\\fI~/.config/slipstream/config.toml\\fR\nOptions by name; those of one command under [command].\n"
            ".TP\n\\fI~/.cache/slipstream/models\\fR\nModels that tools/get_model downloaded.\n"
-           ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat speculative decoding learnt from earlier texts (\\-\\-tables "
+           ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat was learnt from earlier texts: tables of draft tokens, and "
+           "how often experts were chosen (\\-\\-tables "
            "off: "
            "nothing is kept).\n"
            ".SH EXIT STATUS\n0 done; 1 the request could not be served, as one line on stderr says; 2 a mistake on the "
            "command line; 129, 130 and 143 ended by SIGHUP (a closed window), SIGINT or SIGTERM: what was generated, "
            "the "
-           "session and learnt draft tables are kept.\n";
+           "session and what was learnt are kept.\n";
 }
 
 std::string completion_script(std::string_view shell, std::span<const CommandSpec> commands) {

@@ -110,7 +110,7 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     if (experts.n_experts == 0 || experts.regime == ExpertRegime::Fit) return;
     const std::string_view origin = experts.regime != ExpertRegime::InSlots ? "if tokens choose experts evenly"
                                     : request.assumed_hits                  ? "assumed (--assume)"
-                                                           : "a prior from public traces; the text decides";
+                                                                            : hits_origin_text(experts);
     if (experts.regime != ExpertRegime::Stream)
         out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
                                     percent_text(experts.hits), several ? "devices" : "device", origin));
@@ -405,8 +405,9 @@ JsonObject residency_json(const PlanRequest& request, const PlanReport& report) 
         .real("pass_seconds", residency.pass_seconds)
         .real("link_busy_fraction", residency.link_busy_fraction);
     if (report.experts.n_experts > 0)
-        json.object("experts", expert_plan_json(report.experts, request.assumed_hits ? "assumed" : "prior",
-                                                report.fixed_experts_note));
+        json.object("experts",
+                    expert_plan_json(report.experts, request.assumed_hits ? HitsFrom::Assumed : HitsFrom::Plan,
+                                     report.fixed_experts_note));
     else
         json.null("experts");
     if (report.devices.empty()) return json;

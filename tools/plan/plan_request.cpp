@@ -208,7 +208,7 @@ std::vector<OptionSpec> plan_options() {
     options.push_back({"assume", "--assume", "LIST",
                        "Assumed values, to predict tokens per second: "
                        "acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS (--view-type); of a mixture hits=.85, the "
-                       "share of chosen experts that slots hold [a prior]"});
+                       "share of chosen experts that slots hold [counted in earlier texts, or a prior]"});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
                        "Tokens that a pass commits, for which tokens per second are predicted [1,2,4,8,...]"});
@@ -237,6 +237,11 @@ PlanRequest plan_request(CommandContext& context) {
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
     request.split = split_setting(settings).value_or(SplitKind::Layers);
     request.hardware = chosen_hardware(context, request);
+    if (const auto folder = tables_folder(settings);
+        folder && request.model.files && request.model.config.has_experts() && !request.assumed_hits)
+        request.counted_hits = counted_hits(KeptExpertCounts(*folder, *request.model.files, [&](std::string_view line) {
+                                                context.console.note(line);
+                                            }).read());
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;

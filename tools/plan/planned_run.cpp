@@ -22,11 +22,12 @@ namespace slipstream::tools {
 
 namespace {
 
-// `assumes_view`: --assume plans a view, whose type --view-type gives.
-void refuse_draft_options(const Settings& settings, bool assumes_view) {
+// `assumes_view`: --assume plans a view, whose type --view-type gives. `is_file`: --tables may have counts of experts.
+void refuse_draft_options(const Settings& settings, bool assumes_view, bool is_file) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (const Setting* setting = settings.on_command_line(option.name);
-            setting != nullptr && !(assumes_view && option.name == "view-type"))
+            setting != nullptr && !(assumes_view && option.name == "view-type") &&
+            !(is_file && option.name == "tables"))
             throw UsageError(
                 fmt::format("{}: speculative decoding is planned only for a model file on one device of this machine; "
                             "leave the option out",
@@ -53,7 +54,8 @@ TakenMemory taken_beside(const PlacedModel& placed, std::size_t index, const For
 void plan_run(PlanRequest& request, CommandContext& context) {
     const Settings& settings = context.settings;
     if (!request.model.files || request.profile) {
-        refuse_draft_options(settings, request.assumed && !request.assumed->draft_seconds);
+        refuse_draft_options(settings, request.assumed && !request.assumed->draft_seconds,
+                             request.model.files != nullptr);
         return;
     }
     const bool several = request.hardware.n_devices > 1;

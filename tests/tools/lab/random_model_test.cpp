@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -287,9 +290,10 @@ TEST(RandomModelProgram, ASessionGoesOnOnAnUnevenSplitOfItsHeads) {
     EXPECT_EQ(rest.out, whole);
 }
 
-// Three layers of 24 experts of 410 KiB, of which a token chooses 4.
-void write_random_mixture(const std::string& path) {
+// Three layers of 48 experts of 410 KiB, of which a token chooses 4; with `zipf`, some far more often than others.
+void write_random_mixture(const std::string& path, bool zipf = false) {
     RandomModelOptions options{.config = *find_shape("gpt-oss-20b", 3), .quantisation = Quantisation::MXFP4};
+    options.zipf_routers = zipf;
     options.config.vocab = 512;
     options.config.d_model = 256;
     for (LayerConfig& layer : options.config.layers) {
@@ -368,6 +372,185 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
     EXPECT_EQ(fixed.out, resident);
     EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "
                                      "memory, "));
+}
+
+/// Runs over a mixture whose routers prefer some experts, under budgets with slots.
+class ExpertCountsProgram : public testing::Test {
+protected:
+    ExpertCountsProgram() {
+        write_random_mixture(path_, true);
+        std::string text;
+        all_ = generated({"-n", "1", "--tables", "off"}, text)["peak"]["device_bytes"][0].get<std::int64_t>();
+    }
+    // With or without tables, all plan by the same rates.
+    [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+        std::vector<std::string> arguments{
+            "generate", "-m", path_,           "-t",  "1",       "--no-template",
+            "-p",       "x",  "--ctx",         "512", "--draft", "none",
+            "--seed",   "3",  "--temperature", "1",   "--rates", (folder_.path() / "rates").string()};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return arguments;
+    }
+    [[nodiscard]] nlohmann::json generated(const std::vector<std::string>& more, std::string& text) const {
+        return run_with_statistics(arguments(more), text);
+    }
+    [[nodiscard]] std::vector<std::string> in_slots(const std::vector<std::string>& more, int n_devices = 1) const {
+        const std::int64_t budget =
+            n_devices == 1 ? all_ - (std::int64_t{24} << 20) : all_ / 2 + (std::int64_t{8} << 20);
+        std::vector<std::string> arguments{"--devices", n_devices == 1 ? "cpu" : "cpu,cpu", "--device-memory",
+                                           std::to_string(budget)};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return arguments;
+    }
+    [[nodiscard]] std::vector<std::string> kept(const std::vector<std::string>& more, int n_devices = 1) const {
+        std::vector<std::string> arguments = in_slots(more, n_devices);
+        arguments.insert(arguments.end(), {"--tables", tables_});
+        return arguments;
+    }
+    [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view end) const {
+        std::vector<std::filesystem::path> found;
+        std::error_code missing;
+        for (const auto& entry : std::filesystem::directory_iterator(tables_, missing))
+            if (entry.path().filename().string().ends_with(end)) found.push_back(entry.path());
+        return found;
+    }
+    static double hits(const nlohmann::json& stats) {
+        double needed = 0.0;
+        double hits = 0.0;
+        for (const nlohmann::json& layer : stats["experts"]["layers"]) {
+            needed += layer["needed"].get<double>();
+            hits += layer["hits"].get<double>();
+        }
+        EXPECT_GT(needed, 0.0);
+        return hits / needed;
+    }
+
+    TemporaryFolder folder_;
+    std::string path_ = (folder_.path() / "model.gguf").string();
+    std::string tables_ = (folder_.path() / "tables").string();
+    std::int64_t all_ = 0;  // bytes of a device on which all fits
+};
+
+// A second start has the experts that the first one's text chose most often, on one device and on two, and plans so.
+TEST_F(ExpertCountsProgram, ASecondStartBeginsWithWarmSlots) {
+    std::string text, cold_text, warm_text;
+    const nlohmann::json first = generated(kept({"-n", "400"}), text);
+    EXPECT_EQ(first["plan"]["experts"]["regime"], "experts in slots");
+    EXPECT_EQ(first["plan"]["experts"]["hits_from"], "prior");
+    ASSERT_EQ(files("-experts.table").size(), 1U);
+    const std::string counts = file_text(files("-experts.table").front());
+    const double later_hits = hits(first);
+    for (const int n_devices : {1, 2}) {
+        double cold_hits = 0.0;
+        double warm_hits = 0.0;
+        for (const char* seed : {"5", "6", "7"}) {
+            SCOPED_TRACE(testing::Message() << n_devices << " devices, seed " << seed);
+            const nlohmann::json cold =
+                generated(in_slots({"-n", "40", "--seed", seed, "--tables", "off"}, n_devices), cold_text);
+            const nlohmann::json warm = generated(kept({"-n", "40", "--seed", seed}, n_devices), warm_text);
+            EXPECT_EQ(warm_text, cold_text);
+            cold_hits += hits(cold) / 3.0;
+            warm_hits += hits(warm) / 3.0;
+            EXPECT_EQ(warm["experts"]["layers"].size(), 3U);
+            const nlohmann::json& experts = warm["plan"]["experts"];
+            EXPECT_EQ(experts["hits_from"], "counts");
+            EXPECT_EQ(cold["plan"]["experts"]["hits_from"], "prior");
+            EXPECT_EQ(experts["slots"], cold["plan"]["experts"]["slots"]) << "earlier texts change no memory";
+            EXPECT_LT(experts["hits"], cold["plan"]["experts"]["hits"]) << "the prior is for real routers";
+            if (n_devices == 1) {
+                EXPECT_NEAR(experts["hits"].get<double>(), later_hits, 0.05);
+            }
+            // What fills the slots counts as the prompt's.
+            EXPECT_GT(warm["streamed"]["prompt_weights_bytes"], experts["slot_bytes"]);
+            EXPECT_GT(warm["streamed"]["prompt_weights_bytes"], cold["streamed"]["prompt_weights_bytes"]);
+        }
+        EXPECT_GT(warm_hits, cold_hits + 0.02) << n_devices << " devices";
+        EXPECT_NE(file_text(files("-experts.table").front()), counts) << "counts go on";
+    }
+    std::vector<std::string> asked{"plan",
+                                   "-m",
+                                   path_,
+                                   "-t",
+                                   "1",
+                                   "--ctx",
+                                   "512",
+                                   "--draft",
+                                   "none",
+                                   "--json",
+                                   "--no-config",
+                                   "--rates",
+                                   (folder_.path() / "rates").string()};
+    const std::vector<std::string> where = kept({});
+    asked.insert(asked.end(), where.begin(), where.end());
+    const ProgramResult planned = run_program(asked);
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    const nlohmann::json plan = nlohmann::json::parse(planned.out)["plan"]["experts"];
+    EXPECT_EQ(plan["hits_from"], "counts");
+    std::string said;
+    EXPECT_EQ(plan["hits"], generated(kept({"-n", "1"}), said)["plan"]["experts"]["hits"]);
+    std::erase(asked, "--json");
+    EXPECT_THAT(run_program(asked).out, testing::ContainsRegex("hits +[0-9.]+ % of the experts .*counted in earlier"));
+    asked.insert(asked.end(), {"--json", "--assume", "hits=.5"});
+    EXPECT_EQ(nlohmann::json::parse(run_program(asked).out)["plan"]["experts"]["hits_from"], "assumed");
+    const ProgramResult listed = run_program({"tables", "inspect", tables_});
+    EXPECT_THAT(listed.out, testing::ContainsRegex("experts: experts that texts chose, n_layers 3, n_tokens [0-9]+"));
+    std::vector<std::string> verbose = arguments(kept({"-n", "2", "-v", "--no-config"}));
+    const ProgramResult told = run_program(verbose);
+    EXPECT_THAT(told.err, testing::AllOf(HasSubstr("slots of experts begin with "),
+                                         testing::ContainsRegex("hits of slots: .*counted in earlier texts")));
+}
+
+// Nothing is read or written without a folder, without slots, or by a run that ends before it has counted.
+TEST_F(ExpertCountsProgram, ReadAndWriteNothingWhereNothingIsCounted) {
+    std::string text;
+    static_cast<void>(generated(in_slots({"-n", "20", "--tables", "off"}), text));
+    EXPECT_FALSE(std::filesystem::exists(tables_));
+    static_cast<void>(generated({"-n", "20", "--tables", tables_}, text));
+    EXPECT_EQ(files("-experts.table").size(), 0U) << "all experts fit";
+    const nlohmann::json short_text = generated(kept({"-n", "20"}), text);
+    ASSERT_EQ(files("-experts.table").size(), 1U);
+    const nlohmann::json next = generated(kept({"-n", "20"}), text);
+    EXPECT_EQ(next["plan"]["experts"]["hits_from"], "prior") << "of 38 tokens";
+    EXPECT_GT(hits(next), hits(short_text));
+    const auto before = std::filesystem::last_write_time(files("-experts.table").front());
+    static_cast<void>(generated(in_slots({"-n", "20", "--tables", "off"}), text));
+    EXPECT_EQ(std::filesystem::last_write_time(files("-experts.table").front()), before);
+}
+
+TEST_F(ExpertCountsProgram, ADamagedFileIsToldInOneLineAndTheTextIsTheSame) {
+    std::string text, again;
+    static_cast<void>(generated(kept({"-n", "30"}), text));
+    ASSERT_EQ(files("-experts.table").size(), 1U);
+    const std::filesystem::path file = files("-experts.table").front();
+    const std::string good = file_text(file.string());
+    for (std::size_t i = 0; i < 8; ++i) {
+        std::string bad = good;
+        bad[i * (bad.size() - 1) / 7] ^= 0x20;
+        if (i == 7) bad.resize(bad.size() / 2);
+        std::ofstream(file, std::ios::binary | std::ios::trunc) << bad;
+        const ProgramResult result = run_program(arguments(kept({"-n", "30", "--no-config"})));
+        EXPECT_EQ(result.code, 0) << result.err;
+        EXPECT_EQ(result.out, text);
+        std::size_t n = 0;
+        for (std::size_t at = 0; (at = result.err.find("starting afresh", at)) != std::string::npos; ++at) ++n;
+        EXPECT_EQ(n, 1U) << i << ": " << result.err;
+        EXPECT_EQ(files(".table.damaged").size(), 1U);
+        EXPECT_EQ(files("-experts.table").size(), 1U) << "a new one";
+    }
+}
+
+// Ended by a signal, a text has counted what it chose.
+TEST_F(ExpertCountsProgram, AreKeptAtASignal) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+        ProgramRun run;
+        run.arguments = arguments(kept({"-n", "400", "--no-config", "--link-gib-s", "0.02"}));
+        RunningProgram program(run);
+        program.wait_for_output(20);
+        program.send(signal);
+        EXPECT_EQ(program.finish().code, signal == SIGINT ? 130 : 143);
+        ASSERT_EQ(files("-experts.table").size(), 1U);
+        std::filesystem::remove(files("-experts.table").front());
+    }
 }
 
 // Of experts that do not fit, those that were chosen are copied; the text is that of the resident model.
