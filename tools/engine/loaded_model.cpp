@@ -191,6 +191,11 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
                                devices().size() > 1 ? "devices" : "device",
                                streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
                                size_text(plan.ring_bytes), slots.empty() ? "" : fmt::format(", slots for {}", slots)));
+    if (plan.in_place_bytes > 0)
+        callbacks.note(
+            fmt::format("{} of experts stay in host memory, where the CPU computes those that tokens choose "
+                        "(--experts cpu)",
+                        size_text(plan.in_place_bytes)));
     if (!fixed_experts_note_.empty()) callbacks.note(fixed_experts_note_);
     if (faster_way_) callbacks.note(*faster_way_);
     if (plan.most_streamed_weights_bytes == 0) return;
