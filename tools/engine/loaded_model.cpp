@@ -186,16 +186,21 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
     const std::string slots = expert_slots_text(expert_plan(*plan_));
-    callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring{})",
-                               regime_name(plan.regime), size_text(plan.device_bytes),
-                               devices().size() > 1 ? "devices" : "device",
-                               streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
-                               size_text(plan.ring_bytes), slots.empty() ? "" : fmt::format(", slots for {}", slots)));
-    if (plan.in_place_bytes > 0)
-        callbacks.note(
-            fmt::format("{} of experts stay in host memory, where the CPU computes those that tokens choose "
-                        "(--experts cpu)",
-                        size_text(plan.in_place_bytes)));
+    const std::string on_devices =
+        fmt::format("{}: {} on the {}", regime_name(plan.regime), size_text(plan.device_bytes),
+                    devices().size() > 1 ? "devices" : "device");
+    const std::string in_place =
+        plan.in_place_bytes == 0
+            ? ""
+            : fmt::format("; {} of experts stay in host memory, where the CPU computes those that tokens choose",
+                          size_text(plan.in_place_bytes));
+    if (plan.ring_bytes == 0)
+        callbacks.note(on_devices + in_place);
+    else
+        callbacks.note(fmt::format("{}, {} and {} of KV at full context stream in each pass ({} of ring{}){}",
+                                   on_devices, streamed_weights_text(plan, plan_->pass_tokens()),
+                                   size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes),
+                                   slots.empty() ? "" : fmt::format(", slots for {}", slots), in_place));
     if (!fixed_experts_note_.empty()) callbacks.note(fixed_experts_note_);
     if (faster_way_) callbacks.note(*faster_way_);
     if (plan.most_streamed_weights_bytes == 0) return;

@@ -160,6 +160,8 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
     if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
                                      size_text(state)));
+    if (plan.in_place_bytes > 0)
+        out.add("in host memory", fmt::format("{} of experts", size_text(plan.in_place_bytes)));
     if (plan.regime != Regime::AllFits)
         out.add("streamed a pass", fmt::format("{}, {} of KV", streamed_weights_text(plan, report.plan.pass_tokens()),
                                                size_text(plan.streamed_kv_bytes)));
