@@ -48,6 +48,7 @@ RingSlots slots_of(const SimulatedDevice& device) {
     for (std::size_t i = 0; i < schedule.size(); ++i) {
         const PlanItem& item = schedule[i];
         if (device.resident_bytes->at(i) >= item.bytes) continue;
+        if (item.tag == PlanTag::OnDemand && !device.request->copies_on_demand) continue;
         std::size_t& slot = item.tag == PlanTag::OnDemand ? slots.on_demand : slots.scheduled;
         slot = std::max(slot, round_up(std::min(item.bytes, item.unit_bytes), kSlotAlignBytes));
     }

@@ -82,7 +82,7 @@ std::size_t& slot_of(RingSlots& slots, const PlanItem& item) {
 struct Needs {
     std::size_t base_bytes = 0;  // fixed bytes, bytes for streaming, and items that must be resident; without the ring
     std::size_t least_ring_bytes = 0;
-    RingSlots largest_slots;       // of the largest copies; none: nothing streams in this mode
+    RingSlots largest_slots;       // of the largest copies; none: nothing is copied in this mode
     std::size_t choice_bytes = 0;  // bytes of items that may stream
 };
 
@@ -91,7 +91,9 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
     if (mode.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
     RingSlots smallest;
     for (const PlanItem& item : request.schedule) {
-        if (streams(mode, item.tag)) {
+        if (item.tag == PlanTag::OnDemand && mode.on_demand && !request.copies_on_demand) {
+            needs.choice_bytes = sum(needs.choice_bytes, item.bytes);
+        } else if (streams(mode, item.tag)) {
             std::size_t& least = slot_of(smallest, item);
             least = std::max(least, smallest_slot(item));
             std::size_t& largest = slot_of(needs.largest_slots, item);
@@ -101,7 +103,8 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
             needs.base_bytes = sum(needs.base_bytes, item.bytes);
         }
     }
-    const bool both = mode.kv_streams && (mode.weights_stream || mode.on_demand);
+    if (smallest.least_ring_bytes() == 0) return needs;
+    const bool both = mode.kv_streams && (mode.weights_stream || (mode.on_demand && request.copies_on_demand));
     needs.least_ring_bytes =
         std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), smallest.least_ring_bytes());
     return needs;
@@ -251,6 +254,11 @@ ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, st
             plan.most_streamed_weights_bytes += item.bytes;
             continue;
         }
+        if (item.tag == PlanTag::OnDemand && !request.copies_on_demand) {
+            plan.resident_weights_bytes += resident_bytes[i];
+            plan.in_place_bytes += streamed;
+            continue;
+        }
         (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
         (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.most_streamed_weights_bytes) += streamed;
     }
@@ -258,10 +266,11 @@ ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, st
     plan.streamed_weights_bytes = static_cast<std::size_t>(std::llround(copied.weights + copied.on_demand));
     const bool weights = plan.most_streamed_weights_bytes > 0;
     const bool kv = plan.streamed_kv_bytes > 0;
-    plan.regime = weights ? kv ? Regime::BothStream : Regime::WeightsStream : kv ? Regime::KvStreams : Regime::AllFits;
+    plan.regime = regime_of({weights, kv, plan.in_place_bytes > 0});
+    const bool all_fits = plan.regime == Regime::AllFits;
     plan.ring_bytes = weights || kv ? ring_bytes : 0;
     plan.device_bytes = request.fixed_bytes + plan.resident_weights_bytes + plan.slot_bytes + plan.resident_kv_bytes +
-                        plan.ring_bytes + (weights || kv ? request.streaming_bytes : 0) +
+                        plan.ring_bytes + (all_fits ? 0 : request.streaming_bytes) +
                         (kv ? request.kv_streaming_bytes : 0);
     CHECK(plan.device_bytes <= request.budget_bytes, "a plan of {} bytes for {}", plan.device_bytes,
           request.budget_bytes);
@@ -276,6 +285,7 @@ ResidencyPlan evaluated(const ResidencyRequest& request, Residence residence, st
 /// together may take, at least least_ring_bytes. The preferred ring also holds what the link can copy ahead during
 /// fixed_seconds.
 std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs& needs, std::size_t room) {
+    if (needs.largest_slots.least_ring_bytes() == 0) return {0};
     if (request.ring_bytes > 0) return {request.ring_bytes};
     const double behind =
         needs.largest_slots.scheduled > 0 ? request.link_bytes_per_second * request.fixed_seconds : 0.0;
@@ -322,7 +332,7 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
                                  const StreamingMode& mode) {
     if (!is_allowed(request, mode)) return std::nullopt;
     const Needs needs = needs_of(request, mode);
-    if (needs.largest_slots.least_ring_bytes() == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
+    if (needs.choice_bytes == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
     const std::size_t room = request.budget_bytes - needs.base_bytes;
     if (needs.least_ring_bytes > room) return std::nullopt;
     std::optional<Candidate> best;
@@ -349,6 +359,7 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
 }
 
 std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
+    if (needs.largest_slots.least_ring_bytes() == 0) return 0;
     return request.ring_bytes > 0 ? request.ring_bytes : needs.least_ring_bytes;
 }
 
@@ -374,22 +385,31 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 void check_request(const ResidencyRequest& request) {
     for (const PlanItem& item : request.schedule)
         CHECK((item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0)) && item.read_share > 0.0 &&
-                  item.read_share <= 1.0 && item.slot_saves >= 0.0 &&
-                  (item.tag == PlanTag::OnDemand || (item.read_share == 1.0 && item.slot_saves == 1.0)),
+                  item.read_share <= 1.0 && item.slot_saves >= 0.0 && item.copied_share >= 0.0 &&
+                  item.copied_share <= 1.0 &&
+                  (item.tag == PlanTag::OnDemand ||
+                   (item.read_share == 1.0 && item.slot_saves == 1.0 && item.copied_share == 1.0)),
               "an item of {} bytes in units of {} and copies of {}, read by {} of all passes, {} copies fewer",
               item.bytes, item.unit_bytes, item.transfer_bytes, item.read_share, item.slot_saves);
 }
 
 }  // namespace
 
+Regime regime_of(const OffDevice& off) {
+    if (off.weights_stream) return off.kv_streams ? Regime::BothStream : Regime::WeightsStream;
+    if (off.kv_streams) return Regime::KvStreams;
+    return off.in_host_memory ? Regime::InHostMemory : Regime::AllFits;
+}
+
 std::string_view regime_name(Regime regime) {
-    static constexpr std::array<std::string_view, 4> kNames{"all fits", "KV streams", "weights stream",
-                                                            "weights and KV stream"};
+    static constexpr std::array<std::string_view, 5> kNames{"all fits", "KV streams", "weights stream",
+                                                            "weights and KV stream", "weights in host memory"};
     return kNames[static_cast<std::size_t>(regime)];
 }
 
 double expected_copies(const ResidencyRequest& request, const PlanItem& item) {
-    return item.tag == PlanTag::OnDemand && request.has_slots ? item.slot_saves : item.read_share;
+    if (item.tag != PlanTag::OnDemand) return 1.0;
+    return request.copies_on_demand ? item.copied_share * (request.has_slots ? item.slot_saves : item.read_share) : 0.0;
 }
 
 CopiedBytes copied_bytes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes) {
@@ -410,7 +430,7 @@ std::size_t least_budget_bytes(const ResidencyRequest& request) {
     for (const StreamingMode& mode : kStreamingModes) {
         if (!is_allowed(request, mode)) continue;
         const Needs needs = needs_of(request, mode);
-        if (needs.largest_slots.least_ring_bytes() == 0) continue;  // nothing streams in this mode
+        if (needs.choice_bytes == 0) continue;  // nothing leaves the device in this mode
         if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
         least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));
     }

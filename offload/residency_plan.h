@@ -26,6 +26,8 @@ enum class PlanTag : std::uint8_t { Weights, Kv, OnDemand };
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
     std::size_t bytes = 0;       // size of the item; 0: KV that does not exist yet
+    double copied_share = 1.0;   // OnDemand: expected share of the needed copies that are made; instead of the others
+                                 // the item is computed in host memory
     double read_share = 1.0;     // OnDemand: expected share of passes that read the item; `compute_seconds` and
                                  // `host_bytes` are means over all passes
     double slot_saves = 1.0;     // OnDemand, of the j-th item of a run of consecutive ones: expected copies per pass
@@ -57,6 +59,8 @@ struct ResidencyRequest {
     /// true: where items on demand stream, device memory for them is slots, which may hold any item of a run of
     /// consecutive ones. All of them then have a copy in host memory.
     bool has_slots = false;
+    /// false: items on demand that are not resident are never copied, but computed in host memory.
+    bool copies_on_demand = true;
     double fixed_seconds = 0.0;  // time of a pass outside the schedule: sampling, drafting without overlap
 };
 
@@ -74,8 +78,16 @@ struct CopiedBytes {
 /// Returns what a pass is expected to copy with this residency; `resident_bytes` is as in simulate_passes().
 [[nodiscard]] CopiedBytes copied_bytes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes);
 
-enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream };
-/// Returns "all fits", "KV streams", "weights stream" or "weights and KV stream".
+/// InHostMemory: nothing streams, but items on demand are computed in host memory.
+enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream, InHostMemory };
+/// What is not on the device.
+struct OffDevice {
+    bool weights_stream = false;
+    bool kv_streams = false;
+    bool in_host_memory = false;  // items on demand that are not copied
+};
+[[nodiscard]] Regime regime_of(const OffDevice& off);
+/// Returns "all fits", "KV streams", "weights stream", "weights and KV stream" or "weights in host memory".
 [[nodiscard]] std::string_view regime_name(Regime regime);
 
 struct ResidencyPlan {
@@ -86,6 +98,7 @@ struct ResidencyPlan {
     std::vector<std::int32_t> slots;         // slots of each run of consecutive items on demand; empty: there are none
     std::size_t slot_bytes = 0;              // of all slots; part of device_bytes
     std::size_t ring_bytes = 0;              // size of the ring; 0 if nothing streams
+    std::size_t in_place_bytes = 0;          // of items on demand that are computed in host memory and never copied
     std::size_t device_bytes = 0;            // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;  // part of device_bytes, without slots
     std::size_t resident_kv_bytes = 0;       // part of device_bytes, at full context

@@ -10,6 +10,7 @@ namespace slipstream {
 struct ExpertFigures {
     std::uint64_t needed = 0;
     std::uint64_t hits = 0;          // of those: on the device as a whole
+    std::uint64_t cpu = 0;           // of those: computed by the CPU from host memory, beside a device that lacked them
     std::uint64_t copied_bytes = 0;  // of items that were copied for them; for the tokens after the prefill chunks
                                      // of a prompt by layers they came with those chunks
     std::uint64_t evicted = 0;       // experts that have lost their slots to others
@@ -18,14 +19,19 @@ struct ExpertFigures {
     ExpertFigures& operator+=(const ExpertFigures& other) {
         needed += other.needed;
         hits += other.hits;
+        cpu += other.cpu;
         copied_bytes += other.copied_bytes;
         evicted += other.evicted;
         wait_seconds += other.wait_seconds;
         return *this;
     }
     friend ExpertFigures operator-(const ExpertFigures& later, const ExpertFigures& earlier) {
-        return {later.needed - earlier.needed, later.hits - earlier.hits, later.copied_bytes - earlier.copied_bytes,
-                later.evicted - earlier.evicted, later.wait_seconds - earlier.wait_seconds};
+        return {.needed = later.needed - earlier.needed,
+                .hits = later.hits - earlier.hits,
+                .cpu = later.cpu - earlier.cpu,
+                .copied_bytes = later.copied_bytes - earlier.copied_bytes,
+                .evicted = later.evicted - earlier.evicted,
+                .wait_seconds = later.wait_seconds - earlier.wait_seconds};
     }
 };
 

@@ -2,10 +2,11 @@
 //
 // Rows (token, expert) are computed in waves: as many consecutive experts as the memory for their rows holds, in
 // ascending order. In a wave, the experts on the device (resident, or in slots from earlier passes) are computed
-// together first, while the others are copied; then each of these as it arrives. Only experts that a token chose are
-// read. After each wave its results are added to the sums of their tokens, so a token's sum has one order whatever the
-// waves are and whatever streams: from 0 in ascending experts, then the shared expert. A layer may norm the inputs of
-// router, shared expert and experts apart, both results, and their sum (Gemma 4).
+// together first, while others are copied; then those that stay in host memory, from there; then each copied one as it
+// arrives. Only experts that a token chose are read. After each wave its results are added to the sums of their tokens,
+// so a token's sum has one order whatever the waves are and whatever streams: from 0 in ascending experts, then the
+// shared expert. A layer may norm the inputs of router, shared expert and experts apart, both results, and their sum
+// (Gemma 4).
 #include <chrono>
 
 #include <fmt/format.h>
@@ -140,8 +141,8 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
         if (expert_rows_.n_rows(expert) == 0) continue;
         const std::int32_t item = model_->expert_item(layer, expert);
         const bool is_there = !model_->streams(item) || weights_->holds_item(item);
-        on_device_[static_cast<std::size_t>(expert)] = is_there;
-        if (!is_there) needed_items_.push_back(item);
+        expert_places_[static_cast<std::size_t>(expert)] = ExpertPlace::Device;
+        if (!is_there) needed_items_.push_back({.item = item, .n_tokens = expert_rows_.n_rows(expert)});
         if (counted_ == nullptr) continue;
         ++counted_->needed;
         counted_->hits += is_there ? 1 : 0;
@@ -150,6 +151,11 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
     const PassChoices choices{choices_, choices_ != nullptr ? rows.nodes : std::span<const NodeId>{}};
     const std::int64_t n_evicted = weights_->need_items(needed_items_, choices, *stream_);
     if (counted_ != nullptr) counted_->evicted += static_cast<std::uint64_t>(n_evicted);
+    for (const ItemNeed& need : needed_items_) {
+        const auto expert = static_cast<std::size_t>(model_->items()[need.item].expert);
+        expert_places_[expert] = need.is_copied ? ExpertPlace::Copied : ExpertPlace::Host;
+        if (counted_ != nullptr && !need.is_copied) ++counted_->cpu;
+    }
 }
 
 void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {
@@ -195,14 +201,17 @@ void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, std::int3
                                .dst_rows = expert_rows_.places().data(),
                                .n_rows = n});
         });
-    resident_group_.clear();
+    const auto is_at = [&](std::int32_t expert, ExpertPlace place) {
+        return expert_rows_.n_rows(expert) > 0 && expert_places_[static_cast<std::size_t>(expert)] == place;
+    };
+    for (const ExpertPlace place : {ExpertPlace::Device, ExpertPlace::Host}) {
+        expert_group_.clear();
+        for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
+            if (is_at(expert, place)) expert_group_.push_back(expert);
+        if (!expert_group_.empty()) compute_group(layer, rows, wave, expert_group_);
+    }
     for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && on_device_[static_cast<std::size_t>(expert)])
-            resident_group_.push_back(expert);
-    if (!resident_group_.empty()) compute_group(layer, rows, wave, resident_group_);
-    for (std::int32_t expert = first_expert; expert < end_expert; ++expert)
-        if (expert_rows_.n_rows(expert) > 0 && !on_device_[static_cast<std::size_t>(expert)])
-            compute_group(layer, rows, wave, {&expert, 1});
+        if (is_at(expert, ExpertPlace::Copied)) compute_group(layer, rows, wave, {&expert, 1});
     stage(
         PassStage::Sum, layer, n, [&] { return rows_bytes(wave.inputs) + rows_bytes(sums); },
         [&] {
@@ -302,12 +311,12 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row
                 if (!product.bias.empty())
                     args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
                                             DType::F32, part.packed.shape[0]);
-                const bool is_there = on_device_[static_cast<std::size_t>(expert)];
-                if (!is_there)
+                const ExpertPlace place = expert_places_[static_cast<std::size_t>(expert)];
+                if (place == ExpertPlace::Copied)
                     args.weights.data = acquire_expert(layer, part);
-                else if (model_->streams(part.item))
+                else if (place == ExpertPlace::Device && model_->streams(part.item))
                     args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
-                const bool ends = !is_there && part.ends_item;
+                const bool ends = place == ExpertPlace::Copied && part.ends_item;
                 if (ends || expert_products_.size() == expert_products_.capacity()) compute();
                 if (ends) release_expert(part.item);
             }

@@ -18,10 +18,10 @@ ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits&
     if (model.config().has_experts()) {
         expert_products_.reserve(kProductsTogether);
         needed_items_.reserve(model.items().size());
-        on_device_.resize(static_cast<std::size_t>(
+        expert_places_.resize(static_cast<std::size_t>(
             model.config().largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; })));
         expert_figures_.resize(static_cast<std::size_t>(model.config().n_layers()));
-        resident_group_.reserve(static_cast<std::size_t>(
+        expert_group_.reserve(static_cast<std::size_t>(
             model.config().largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; })));
     }
     query_factors_.reserve(static_cast<std::size_t>(limits.n_tokens));

@@ -119,6 +119,13 @@ private:
         TensorView up;
     };
 
+    /// Where the running layer finds an expert that has rows.
+    enum class ExpertPlace : std::uint8_t {
+        Device,  // resident, or held from a pass before
+        Copied,  // on the way
+        Host,    // stays in host memory, from where the CPU computes it
+    };
+
     [[nodiscard]] ExecRef exec() const { return {model_->device(), *stream_}; }
     template <typename Bytes, typename Work>
     void stage(PassStage stage, std::int64_t layer, std::int64_t n_tokens, const Bytes& bytes, const Work& work) {
@@ -206,12 +213,12 @@ private:
     DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
     std::vector<MatmulArgs> expert_products_;    // that are computed together
-    std::vector<bool> on_device_;                // [experts of the running layer]: resident, or held from a pass before
-    std::vector<std::int32_t> resident_group_;   // experts of a wave that have rows and are on the device
+    std::vector<ExpertPlace> expert_places_;     // [experts of the running layer], of those that have rows
+    std::vector<std::int32_t> expert_group_;     // experts of a wave that have rows and are in one place
     std::vector<ExpertFigures> expert_figures_;  // [n_layers]
     ExpertChoices* choices_ = nullptr;           // null: choices are not noted
     ExpertFigures* counted_ = nullptr;           // of the running layer; null: its pass is not counted
-    std::vector<std::int32_t> needed_items_;     // of the experts that a layer's tokens chose: those to copy
+    std::vector<ItemNeed> needed_items_;         // of the experts that a layer's tokens chose: not on the device
     std::vector<float> query_factors_;           // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;

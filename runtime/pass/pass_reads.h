@@ -31,6 +31,13 @@ struct PassChoices {
     std::span<const NodeId> nodes{};
 };
 
+/// An item on demand that a layer reads next.
+struct ItemNeed {
+    std::int32_t item = 0;
+    std::int64_t n_tokens = 0;  // of the pass, that chose its expert
+    bool is_copied = true;      // set by need_items(); false: it is computed where it is in host memory
+};
+
 /// Copies items of weights to the device.
 class WeightStream {
 public:
@@ -39,12 +46,11 @@ public:
     /// without need_items() then, at any time in its layer, and not released. Ask before the layer's need_items().
     [[nodiscard]] virtual bool holds_item(std::int32_t item) const = 0;
     /// Announces the items on demand that a layer reads next and that are not held: those of all experts that tokens
-    /// of the pass chose, ascending. All of them must then be acquired and released, and none that was not announced.
-    /// Call at most once for each layer, before the first acquire_item() of such an item, when all work of earlier
-    /// passes is enqueued on `compute`. Items of experts that tokens choose more often may take the places of held ones
-    /// of the layer that the pass does not need; returns how many have lost theirs.
-    virtual std::int64_t need_items(std::span<const std::int32_t> items, const PassChoices& choices,
-                                    Stream& compute) = 0;
+    /// of the pass chose, ascending. Sets which of them are copied. These must then be acquired and released, and no
+    /// others. Call at most once for each layer, before the first acquire_item() of such an item, when all work of
+    /// earlier passes is enqueued on `compute`. Copied items of experts that tokens choose more often may take the
+    /// places of held ones of the layer that the pass does not need; returns how many have lost theirs.
+    virtual std::int64_t need_items(std::span<ItemNeed> items, const PassChoices& choices, Stream& compute) = 0;
     /// Returns the device address of an item, for work enqueued on `compute` from now on; valid until release_item().
     /// Items must be acquired in reading order; an item may be acquired again until it is released. Throws IoError if
     /// its copy failed.

@@ -45,10 +45,10 @@ std::int64_t chunks_per_copy(const Model& model, std::size_t ring_bytes, std::si
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(most / chunk_bytes), 1, kChunksPerExtent);
 }
 
-RingSlots ring_slots(const PassReads& reads) {
+RingSlots ring_slots(const PassReads& reads, ExpertMisses misses) {
     RingSlots slots;
     for (std::int32_t i = 0; i < std::ssize(reads.model->items()); ++i) {
-        if (!reads.model->streams(i)) continue;
+        if (!reads.model->streams(i) || (misses == ExpertMisses::Cpu && reads.model->is_on_demand(i))) continue;
         std::size_t& slot = reads.model->is_on_demand(i) ? slots.on_demand : slots.scheduled;
         slot = std::max(slot, TransferRing::slot_bytes(reads.model->items()[i].bytes));
     }

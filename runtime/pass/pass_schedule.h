@@ -11,6 +11,7 @@
 #include "offload/ring_parts.h"
 #include "offload/transfer_ring.h"
 #include "runtime/cache/kv_ring.h"
+#include "runtime/experts/miss_split.h"
 #include "runtime/pass/pass_reads.h"
 
 namespace slipstream {
@@ -28,8 +29,9 @@ struct ScheduleItem {
 /// kMostBytesBesideDemand; but at least one chunk, and never more than an extent.
 [[nodiscard]] std::int64_t chunks_per_copy(const Model& model, std::size_t ring_bytes, std::size_t chunk_bytes);
 
-/// Returns the slots of the largest items that passes over `reads` copy; of KV, that of a chunk.
-[[nodiscard]] RingSlots ring_slots(const PassReads& reads);
+/// Returns the slots of the largest items that passes over `reads` copy; of KV, that of a chunk. `misses`: Cpu copies
+/// no items on demand.
+[[nodiscard]] RingSlots ring_slots(const PassReads& reads, ExpertMisses misses = ExpertMisses::Copy);
 /// Returns the items of the longest schedule over `reads`: with every KV chunk on the host that can be there.
 [[nodiscard]] std::int64_t most_scheduled_items(const PassReads& reads, std::size_t ring_bytes);
 

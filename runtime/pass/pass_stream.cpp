@@ -10,6 +10,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/philox.h"
 #include "runtime/pass/error_context.h"
 
 namespace slipstream {
@@ -19,10 +20,11 @@ namespace {
 constexpr std::int64_t kMostInRing = 4096;  // items in a ring at once
 
 // Returns the slots of the largest items over all of `reads`. Throws OutOfBudget if the ring does not hold two of each.
-RingSlots checked_slots(const std::vector<PassReads>& reads, std::string_view device, std::size_t ring_bytes) {
+RingSlots checked_slots(const std::vector<PassReads>& reads, ExpertMisses misses, std::string_view device,
+                        std::size_t ring_bytes) {
     RingSlots most;
     for (const PassReads& both : reads) {
-        const RingSlots slots = ring_slots(both);
+        const RingSlots slots = ring_slots(both, misses);
         most.scheduled = std::max(most.scheduled, slots.scheduled);
         most.on_demand = std::max(most.on_demand, slots.on_demand);
     }
@@ -48,18 +50,20 @@ std::int64_t most_needed_items(const Model& model) {
 }  // namespace
 
 PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes,
-                       std::span<const std::int32_t> expert_slots)
-    : arena_(&arena) {
+                       std::span<const std::int32_t> expert_slots, MissRules misses)
+    : arena_(&arena), misses_(std::move(misses)) {
     CHECK(!reads.empty());
     Device& device = reads.front().model->device();
-    parts_ = divide_ring(ring_bytes, checked_slots(reads, device.name(), ring_bytes));
+    CHECK(misses_.misses == ExpertMisses::Copy || device.shares_host_memory(),
+          "{} does not compute from host memory, with the bits that it has itself", device.name());
+    parts_ = divide_ring(ring_bytes, checked_slots(reads, misses_.misses, device.name(), ring_bytes));
     std::int64_t n_items = 0;
     std::int64_t n_chunks = 0;
     std::int64_t n_needed = 0;
     for (const PassReads& both : reads) {
         n_items = std::max(n_items, most_scheduled_items(both, parts_.scheduled));
         n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
-        n_needed = std::max(n_needed, most_needed_items(*both.model));
+        if (copies_on_demand()) n_needed = std::max(n_needed, most_needed_items(*both.model));
     }
     region_ = device.allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");
     const std::span<std::byte> region(region_.data(), region_.size_bytes());
@@ -69,12 +73,16 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, n_items);
     for (Schedule& schedule : schedules_) schedule.items.reserve(n_items);
     segment_.assign(n_chunks, nullptr);
+    const bool has_slots = std::ranges::any_of(expert_slots, [](std::int32_t n) { return n > 0; });
+    CHECK(copies_on_demand() || !has_slots, "slots, and nothing is copied to them");
     if (n_needed == 0) return;
     needed_.reserve(n_needed);
+    by_use_.reserve(n_needed);
+    tokens_by_use_.reserve(n_needed);
     demand_copies_ = device.make_stream(StreamKind::CopyIn);
     demand_ring_ = std::make_unique<TransferRing>(device, region.subspan(parts_.scheduled), *demand_copies_,
                                                   std::min<std::int64_t>(2 * n_needed, kMostInRing));
-    if (std::ranges::any_of(expert_slots, [](std::int32_t n) { return n > 0; })) make_cache(reads, expert_slots);
+    if (has_slots) make_cache(reads, expert_slots);
 }
 
 void PassStream::make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots) {
@@ -181,23 +189,29 @@ const std::byte* PassStream::held_item(std::int32_t item, Stream& compute) {
     return cache_->acquire(of.layer, of.expert, compute);
 }
 
-std::int64_t PassStream::need_items(std::span<const std::int32_t> items, const PassChoices& choices, Stream& compute) {
-    CHECK(in_pass_ && demand_ring_ != nullptr && n_used_ == needed_.size(), "{} items are needed, {} of {} used",
-          items.size(), n_used_, needed_.size());
+std::int64_t PassStream::need_items(std::span<ItemNeed> items, const PassChoices& choices, Stream& compute) {
+    CHECK(in_pass_ && n_used_ == needed_.size(), "{} items are needed, {} of {} used", items.size(), n_used_,
+          needed_.size());
     needed_.clear();
-    for (const std::int32_t item : items) needed_.push_back({.item = item});
     n_copied_ = n_used_ = 0;
-    const std::int64_t n_evicted = cache_ != nullptr && !items.empty() ? give_slots(choices, compute) : 0;
+    if (items.empty()) return 0;
+    const std::int64_t layer = running().reads.model->items()[items.front().item].layer;
+    if (cache_ != nullptr) count_pass(layer, items, choices);
+    choose_copied(layer, items);
+    for (const ItemNeed& need : items) {
+        if (need.is_copied)
+            needed_.push_back({.item = need.item});
+        else if (cache_ != nullptr)  // it gets no slot
+            std::erase(needed_experts_, static_cast<std::uint16_t>(cached_model_->items()[need.item].expert));
+    }
+    const std::int64_t n_evicted = cache_ != nullptr && !needed_.empty() ? give_slots(layer, compute) : 0;
     copy_needed();
     return n_evicted;
 }
 
-// Decides which of the needed items get a slot, and frees those of the experts that lose theirs. Returns their number.
-// Each certain token of the pass may replace one expert. It counts as if it was committed already: else an expert could
-// not get a slot when it is chosen for the first time.
-std::int64_t PassStream::give_slots(const PassChoices& choices, Stream& compute) {
-    const std::vector<WeightItem>& items = cached_model_->items();
-    const std::int64_t layer = items[needed_.front().item].layer;
+// Sets what give_slots() and choose_copied() read. Each certain token of the pass counts as if it was committed
+// already: else an expert could not get a slot when it is chosen for the first time.
+void PassStream::count_pass(std::int64_t layer, std::span<const ItemNeed> items, const PassChoices& choices) {
     const KvNodes& tree = running().reads.kv->nodes();
     scores_ = uses_[static_cast<std::size_t>(layer)].counts();
     const std::size_t n_experts = scores_.counts().size();
@@ -205,23 +219,99 @@ std::int64_t PassStream::give_slots(const PassChoices& choices, Stream& compute)
     for (std::size_t expert = 0; expert < n_experts; ++expert)
         held_[expert] = cache_->holds(layer, static_cast<std::int32_t>(expert)) ? 1 : 0;
     needed_experts_.clear();
-    for (const NeededItem& needed : needed_)
-        needed_experts_.push_back(static_cast<std::uint16_t>(items[needed.item].expert));
-    std::int64_t n_certain = 0;
+    for (const ItemNeed& need : items)
+        needed_experts_.push_back(static_cast<std::uint16_t>(cached_model_->items()[need.item].expert));
+    n_certain_ = 0;
     for (const NodeId node : choices.nodes) {
         const std::span<const std::uint16_t> chosen = choices.choices->of(layer, node);
         for (const std::uint16_t expert : chosen)
             if (std::ranges::find(needed_experts_, expert) == needed_experts_.end()) needed_experts_.push_back(expert);
         if (!tree.is_certain(node)) continue;
         scores_.add(chosen);
-        ++n_certain;
+        ++n_certain_;
     }
-    choose_slots({.counts = scores_.counts(),
-                  .held = held_,
-                  .needed = needed_experts_,
-                  .n_free = cache_->n_free(layer),
-                  .most_replaced = n_certain},
-                 takes_);
+}
+
+// Sets which of the items are copied. Auto: as many as the rates say, those that most tokens chose first, of these the
+// ones of the highest counts. While the layer has free slots, as many as it has certain tokens, since a slot that is
+// filled once serves many passes.
+void PassStream::choose_copied(std::int64_t layer, std::span<ItemNeed> items) {
+    if (misses_.misses != ExpertMisses::Auto) {
+        for (ItemNeed& need : items) need.is_copied = copies_on_demand();
+        return;
+    }
+    const std::vector<WeightItem>& of = running().reads.model->items();
+    if (misses_.shuffle_seed) {
+        for (ItemNeed& need : items) need.is_copied = drawn(layer, of[need.item].expert, 0) % 2 == 0;
+        return;
+    }
+    by_use_.clear();
+    for (ItemNeed& need : items) by_use_.push_back(&need);
+    const auto count = [&](const ItemNeed* need) {
+        return cache_ != nullptr ? scores_.counts()[static_cast<std::size_t>(of[need->item].expert)] : 0.0F;
+    };
+    std::ranges::sort(by_use_, [&](const ItemNeed* a, const ItemNeed* b) {
+        if (a->n_tokens != b->n_tokens) return a->n_tokens > b->n_tokens;
+        if (count(a) != count(b)) return count(a) > count(b);
+        return a->item < b->item;
+    });
+    tokens_by_use_.clear();
+    for (const ItemNeed* need : by_use_) tokens_by_use_.push_back(need->n_tokens);
+    std::int64_t n = missed_to_copy(tokens_by_use_, misses_.costs.at(static_cast<std::size_t>(layer)));
+    if (cache_ != nullptr)
+        n = std::max(n, std::min<std::int64_t>(
+                            {std::ssize(items), cache_->n_free(layer), std::max<std::int64_t>(n_certain_, 1)}));
+    for (std::size_t i = 0; i < by_use_.size(); ++i) by_use_[i]->is_copied = static_cast<std::int64_t>(i) < n;
+}
+
+// Returns a random number for an expert of the running pass; `what` tells the draws of one expert apart.
+std::uint32_t PassStream::drawn(std::int64_t layer, std::int64_t expert, std::uint32_t what) const {
+    const std::uint64_t seed = misses_.shuffle_seed.value();
+    return philox4x32_10({{static_cast<std::uint32_t>(n_begun_), static_cast<std::uint32_t>(layer),
+                           static_cast<std::uint32_t>(expert), what}},
+                         {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)})
+        .word[0];
+}
+
+// Sets takes_ to slots of the copied items that are drawn: half of the items get a free one or that of any held expert
+// that the pass does not need.
+void PassStream::shuffle_slots(std::int64_t layer) {
+    takes_.clear();
+    std::int64_t n_free = cache_->n_free(layer);
+    for (const NeededItem& needed : needed_) {
+        const std::int32_t expert = cached_model_->items()[needed.item].expert;
+        if (drawn(layer, expert, 1) % 2 == 0) continue;
+        SlotTake take{.expert = expert};
+        if (n_free > 0) {
+            --n_free;
+        } else {
+            std::vector<std::int32_t> victims;
+            for (std::int32_t other = 0; other < std::ssize(held_); ++other)
+                if (held_[static_cast<std::size_t>(other)] != 0 &&
+                    std::ranges::find(needed_experts_, other) == needed_experts_.end())
+                    victims.push_back(other);
+            if (victims.empty() || n_certain_ == 0) return;  // without tokens it is not known who is needed
+            take.victim = victims[drawn(layer, expert, 2) % victims.size()];
+            held_[static_cast<std::size_t>(take.victim)] = 0;
+        }
+        takes_.push_back(take);
+    }
+}
+
+// Decides which of the needed items get a slot, and frees those of the experts that lose theirs. Returns their number.
+// Each certain token of the pass may replace one expert.
+std::int64_t PassStream::give_slots(std::int64_t layer, Stream& compute) {
+    const std::vector<WeightItem>& items = cached_model_->items();
+    if (misses_.shuffle_seed) {
+        shuffle_slots(layer);
+    } else {
+        choose_slots({.counts = scores_.counts(),
+                      .held = held_,
+                      .needed = needed_experts_,
+                      .n_free = cache_->n_free(layer),
+                      .most_replaced = n_certain_},
+                     takes_);
+    }
     std::int64_t n_evicted = 0;
     for (const SlotTake& take : takes_) {
         const auto is_it = [&](const NeededItem& needed) { return items[needed.item].expert == take.expert; };

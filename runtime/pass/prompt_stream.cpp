@@ -13,16 +13,21 @@ namespace {
 
 constexpr std::size_t kAlign = 64;
 
-// Returns the bytes of the ring that weights need at once: the streamed items of a layer, with room to wrap around, or
+// Whether a prompt copies the item unless a slot holds it.
+bool is_copied(const PassStream& pass, const Model& model, std::int32_t item) {
+    return model.streams(item) && (pass.copies_on_demand() || !model.is_on_demand(item));
+}
+
+// Returns the bytes of the ring that weights need at once: the copied items of a layer, with room to wrap around, or
 // the largest item of the LM head, whose items are used one at a time. The maximum over all layers.
-std::size_t weights_bytes_at_once(const Model& model) {
+std::size_t weights_bytes_at_once(const PassStream& pass, const Model& model) {
     std::size_t most = 0;
     std::size_t sum = 0;
     std::size_t largest = 0;  // of layers
     std::size_t largest_of_head = 0;
     std::int64_t layer = -1;
     for (std::size_t i = 0; i < model.items().size(); ++i) {
-        if (!model.streams(static_cast<std::int32_t>(i))) continue;
+        if (!is_copied(pass, model, static_cast<std::int32_t>(i))) continue;
         const std::size_t slot = TransferRing::slot_bytes(model.items()[i].bytes);
         if (model.items()[i].layer == model.config().n_layers()) {
             largest_of_head = std::max(largest_of_head, slot);
@@ -47,7 +52,7 @@ bool PromptStream::fits(const PassStream& pass, const Model& model, KvCache& cac
         if (chunk_tokens % kChunkTokens == 0)
             kv = std::min(kv, PromptKvByChunk::least_bytes(cache.store().largest_streamed_chunk(), chunk_tokens));
     }
-    return round_up(weights_bytes_at_once(model), kAlign) + kv <= pass.ring_bytes();
+    return round_up(weights_bytes_at_once(pass, model), kAlign) + kv <= pass.ring_bytes();
 }
 
 PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range)
@@ -59,7 +64,7 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
       is_last_use_(range.first_layer == model.config().n_layers()) {
     CHECK(range.end % kChunkTokens == 0 && range.begin < range.end, "a prompt from {} to {}", range.begin, range.end);
     std::span<std::byte> ring = pass.lend_ring(exec.stream);
-    const std::size_t weights = weights_bytes_at_once(model);
+    const std::size_t weights = weights_bytes_at_once(pass, model);
     if (cache.streams()) {
         const std::size_t area = PromptKvAreas::area_bytes(cache, range.end_chunk());
         const bool fit = weights + area <= ring.size();
@@ -115,7 +120,7 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
 
 // Returns whether the item is copied, and is of a layer that is computed, or of the LM head.
 bool PromptStream::reads(std::size_t item) const {
-    return model_->streams(static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_ &&
+    return is_copied(*pass_, *model_, static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_ &&
            !holds_item(static_cast<std::int32_t>(item));
 }
 

@@ -48,10 +48,10 @@ public:
     }
     /// Experts in slots are read there; none gets a slot or loses it during a prompt.
     [[nodiscard]] bool holds_item(std::int32_t item) const override { return pass_->holds_item(item); }
-    /// Does nothing: the schedule has all other experts that stream, since the prefill chunks of a prompt choose nearly
-    /// all.
-    std::int64_t need_items(std::span<const std::int32_t> /*items*/, const PassChoices& /*choices*/,
-                            Stream& /*compute*/) override {
+    /// All are copied, or none (PassStream::copies_on_demand()): the schedule has all other experts that stream, since
+    /// the prefill chunks of a prompt choose nearly all.
+    std::int64_t need_items(std::span<ItemNeed> items, const PassChoices& /*choices*/, Stream& /*compute*/) override {
+        for (ItemNeed& need : items) need.is_copied = pass_->copies_on_demand();
         return 0;
     }
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;

@@ -52,8 +52,8 @@ void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t f
 }  // namespace
 
 std::string_view expert_regime_name(ExpertRegime regime) {
-    static constexpr std::array<std::string_view, 4> kNames{"experts fit", "experts in slots", "experts fixed",
-                                                            "experts stream"};
+    static constexpr std::array<std::string_view, 5> kNames{"experts fit", "experts in slots", "experts fixed",
+                                                            "experts stream", "experts on the CPU"};
     return kNames[static_cast<std::size_t>(regime)];
 }
 
@@ -90,12 +90,20 @@ double expert_hits(const SplitPlan& plan, double miss_factor) {
 ExpertPlan expert_plan(const SplitPlan& plan) {
     Sums sums;
     ExpertPlan out = summed_layers(plan, sums, std::nullopt);
-    for (const ModelPlan& rank : plan.ranks())
-        out.copied_bytes += copied_bytes(rank.residency_request(plan.pass_tokens(), rank.context_tokens()),
-                                         rank.residency().resident_bytes)
-                                .on_demand;
+    bool copies = true;
+    for (const ModelPlan& rank : plan.ranks()) {
+        ResidencyRequest request = rank.residency_request(plan.pass_tokens(), rank.context_tokens());
+        const auto of_experts = [&] { return copied_bytes(request, rank.residency().resident_bytes).on_demand; };
+        const double copied = of_experts();
+        out.copied_bytes += copied;
+        copies = copies && request.copies_on_demand;
+        request.copies_on_demand = true;
+        for (PlanItem& item : request.schedule) item.copied_share = 1.0;
+        out.cpu_bytes += of_experts() - copied;
+    }
     out.regime = out.n_slots > 0                    ? ExpertRegime::InSlots
                  : sums.n_resident == out.n_experts ? ExpertRegime::Fit
+                 : !copies                          ? ExpertRegime::OnCpu
                  : sums.n_resident > 0              ? ExpertRegime::Fixed
                                                     : ExpertRegime::Stream;
     return out;

@@ -14,8 +14,9 @@ enum class ExpertRegime : std::uint8_t {
     InSlots,  // experts have slots, and take those of others
     Fixed,    // some experts are on the devices and stay there, the others are copied when they are chosen
     Stream,   // all experts are copied when they are chosen
+    OnCpu,    // experts that are not on the devices are computed by the CPU when they are chosen
 };
-/// Returns "experts fit", "experts in slots", "experts fixed" or "experts stream".
+/// Returns "experts fit", "experts in slots", "experts fixed", "experts stream" or "experts on the CPU".
 [[nodiscard]] std::string_view expert_regime_name(ExpertRegime regime);
 
 struct ExpertPlan {
@@ -33,6 +34,7 @@ struct ExpertPlan {
     double hits = 1.0;
     bool hits_are_counted = false;  // as SplitPlan::with_counted_hits() has it; false: they are a prior, or even
     double copied_bytes = 0.0;      // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
+    double cpu_bytes = 0.0;     // of those that the CPU then computes in host memory instead
 };
 [[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
 /// Returns ExpertPlan::hits of SplitPlan::with_miss_factor(miss_factor).

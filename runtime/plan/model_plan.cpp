@@ -50,7 +50,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
             least_kv_ring_bytes_ =
                 std::max(least_kv_ring_bytes_, PromptKvByChunk::least_bytes(pass_item.unit_bytes, kPrefillChunkTokens));
     for (std::int64_t n_layers = request_.ring_layers; n_layers > 0; --n_layers) {
-        least_ring_bytes_ = least_ring_bytes(pass_items_, n_layers);
+        least_ring_bytes_ = least_ring_bytes(pass_items_, n_layers, request_.misses);
         try {
             residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
         } catch (const OutOfBudget&) {
@@ -80,7 +80,7 @@ bool ModelPlan::experts_and_others_stream() const {
             if (pass_items_[i].tag == tag && residency_.resident_bytes[i] < pass_items_[i].bytes) return true;
         return false;
     };
-    return streams(PlanTag::OnDemand) && streams(PlanTag::Weights);
+    return request_.misses != ExpertMisses::Cpu && streams(PlanTag::OnDemand) && streams(PlanTag::Weights);
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
@@ -90,7 +90,9 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
                  .miss_factor = miss_factor_,
-                 .counted_hits = counted_hits_}),
+                 .counted_hits = counted_hits_,
+                 .misses = request_.misses,
+                 .miss_rates = miss_rates()}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,
@@ -102,7 +104,8 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .memory_bytes_per_second = request_.memory_bytes_per_second,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
             .weights_stay = request_.weights_stay,
-            .has_slots = !request_.fixed_experts,
+            .has_slots = !request_.fixed_experts && request_.misses != ExpertMisses::Cpu,
+            .copies_on_demand = request_.misses != ExpertMisses::Cpu,
             .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
 }
 
@@ -160,6 +163,22 @@ std::vector<std::int32_t> ModelPlan::expert_slots() const {
         if (pass_items_[i].tag == PlanTag::OnDemand && (i == 0 || pass_items_[i - 1].tag != PlanTag::OnDemand))
             slots[static_cast<std::size_t>(pass_items_[i].layer)] = residency_.slots.at(run++);
     return slots;
+}
+
+MissRates ModelPlan::miss_rates() const {
+    return {.link_bytes_per_second = request_.link_bytes_per_second,
+            .memory_bytes_per_second = request_.memory_bytes_per_second,
+            .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte};
+}
+
+MissRules ModelPlan::miss_rules() const {
+    MissRules rules{.misses = request_.misses};
+    if (request_.misses != ExpertMisses::Auto) return rules;
+    rules.costs.resize(static_cast<std::size_t>(pass_items_.back().layer));
+    for (const PassItem& item : pass_items_)
+        if (item.tag == PlanTag::OnDemand)
+            rules.costs[static_cast<std::size_t>(item.layer)] = miss_cost(item, request_.rates, miss_rates());
+    return rules;
 }
 
 bool ModelPlan::is_on_host(std::size_t i) const {

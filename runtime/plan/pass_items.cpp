@@ -148,6 +148,8 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
         item.read_share = share;
         item.slot_saves = misses.saved_by_slot_of(pass_item);
         const double vectors = chosen >= 1.0 ? tokens : tokens * chosen / share;
+        if (pass_item.tag == PlanTag::OnDemand && load.misses == ExpertMisses::Auto)
+            item.copied_share = share_to_copy(vectors, miss_cost(pass_item, rates, load.miss_rates));
         for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += share * static_cast<double>(part.bytes) *
                                     rates.weights[static_cast<std::size_t>(part.dtype)].seconds(vectors);
@@ -157,13 +159,21 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
     return schedule;
 }
 
-std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers) {
+MissCost miss_cost(const PassItem& expert, const PassRates& rates, const MissRates& miss_rates) {
+    MissCost cost{.rates = miss_rates};
+    for (const PassItem::Part& part : expert.parts)
+        cost.parts.push_back({static_cast<double>(part.bytes), rates.weights[static_cast<std::size_t>(part.dtype)]});
+    return cost;
+}
+
+std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers, ExpertMisses misses) {
     std::size_t largest = 0;       // bytes of the largest item in the ring
     std::size_t largest_item = 0;  // bytes of the largest weight item of a layer
     std::size_t layer_bytes = 0;
     std::size_t most = 0;
     std::int64_t layer = -1;
     for (const PassItem& pass_item : items) {
+        if (pass_item.tag == PlanTag::OnDemand && misses == ExpertMisses::Cpu) continue;
         const std::size_t slot = round_up(std::min(pass_item.unit_bytes, pass_item.bytes), kSlotAlignBytes);
         largest = std::max(largest, slot);
         if (pass_item.layer != layer) layer_bytes = 0;

@@ -11,6 +11,7 @@
 
 #include "offload/residency_plan.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/experts/miss_split.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/model/weights.h"
@@ -72,7 +73,11 @@ struct PassLoad {
     double miss_factor = 1.0;  // as of expected_misses()
     /// [layers]: `counted` of expected_misses() for the experts of each layer, or empty; empty: of none
     std::span<const std::vector<double>> counted_hits{};
+    ExpertMisses misses = ExpertMisses::Copy;
+    MissRates miss_rates{};  // only of Auto
 };
+/// Returns what an expert costs that the device lacks, if `rates` are those of the CPU.
+[[nodiscard]] MissCost miss_cost(const PassItem& expert, const PassRates& rates, const MissRates& miss_rates);
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.
 [[nodiscard]] std::vector<PlanItem> plan_schedule(std::span<const PassItem> pass_items, const PassRates& rates,
@@ -80,8 +85,10 @@ struct PassLoad {
 
 /// Returns the bytes that the ring must hold at once: at least two items, and at least the weights of the largest
 /// layer, so that all prefill chunks of a prompt can go through a layer while it is on the device. `n_layers`: holds
-/// the weights of so many such layers, for a device that waits for others between its layers.
-[[nodiscard]] std::size_t least_ring_bytes(std::span<const PassItem> pass_items, std::int64_t n_layers = 1);
+/// the weights of so many such layers, for a device that waits for others between its layers. `misses`: Cpu copies no
+/// experts.
+[[nodiscard]] std::size_t least_ring_bytes(std::span<const PassItem> pass_items, std::int64_t n_layers = 1,
+                                           ExpertMisses misses = ExpertMisses::Copy);
 
 /// Least size of a weight item in bytes: items are not cut smaller to fit a small budget.
 inline constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;

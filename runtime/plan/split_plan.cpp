@@ -188,16 +188,15 @@ void SplitPlan::sum_up() {
         sums_.resident_kv_bytes += plan.resident_kv_bytes;
         sums_.streamed_weights_bytes += plan.streamed_weights_bytes;
         sums_.most_streamed_weights_bytes += plan.most_streamed_weights_bytes;
+        sums_.in_place_bytes += plan.in_place_bytes;
         sums_.streamed_kv_bytes += plan.streamed_kv_bytes;
     }
     const SimulatedPass pass_of_plan = pass(pass_tokens_);
     sums_.pass_seconds = pass_of_plan.seconds;
     sums_.link_busy_fraction = pass_of_plan.link_busy_fraction;
-    const bool kv = sums_.streamed_kv_bytes > 0;
-    const bool weights = sums_.most_streamed_weights_bytes > 0;
-    sums_.regime = kv        ? weights ? Regime::BothStream : Regime::KvStreams
-                   : weights ? Regime::WeightsStream
-                             : Regime::AllFits;
+    sums_.regime = regime_of({.weights_stream = sums_.most_streamed_weights_bytes > 0,
+                              .kv_streams = sums_.streamed_kv_bytes > 0,
+                              .in_host_memory = sums_.in_place_bytes > 0});
 }
 
 namespace {

@@ -51,8 +51,8 @@ public:
     /// seconds and link fraction are those of a pass of pass_tokens() tokens over all devices, its regime that of the
     /// whole model.
     [[nodiscard]] const ResidencyPlan& sums() const { return sums_; }
-    /// Returns true if anything streams on any device.
-    [[nodiscard]] bool streams() const { return sums_.ring_bytes > 0; }
+    /// Returns true if anything streams on any device, or experts are computed in host memory.
+    [[nodiscard]] bool streams() const { return sums_.regime != Regime::AllFits; }
     /// Returns true if a prompt reads the streamed weights of all devices once; never in a tensor split that streams
     /// weights.
     [[nodiscard]] bool prompts_read_weights_once() const;

@@ -50,7 +50,8 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         RankParts& parts = *ranks_.emplace_back(std::make_unique<RankParts>());
         if (reads.front().streams()) {
             CHECK(arena != nullptr, "a model that streams, and no host memory");
-            parts.stream = std::make_unique<PassStream>(reads, *arena, shard.ring_bytes, shard.expert_slots);
+            parts.stream =
+                std::make_unique<PassStream>(reads, *arena, shard.ring_bytes, shard.expert_slots, shard.misses);
         }
         parts.forward = std::make_unique<Forward>(model, needs.forward, parts.stream.get(), collective);
         ranks.push_back({parts.forward.get(), shard.layers, shard.first_vocab, collective});

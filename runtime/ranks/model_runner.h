@@ -52,6 +52,7 @@ struct RunnerShard {
     KvPlacement kv{};                          // placement of the KV cache of each sequence
     std::size_t ring_bytes = 0;                // size of the transfer ring; used if weights or KV stream
     std::vector<std::int32_t> expert_slots{};  // [layers of the model]: slots of experts; empty: none
+    MissRules misses{};                        // of experts that stream
 };
 
 class ModelRunner {

@@ -360,9 +360,10 @@ class HostItems final : public WeightStream {
 public:
     HostItems(const Model& model, const PassProfile& profile) : model_(&model), profile_(&profile) {}
     [[nodiscard]] bool holds_item(std::int32_t) const override { return false; }
-    std::int64_t need_items(std::span<const std::int32_t> items, const PassChoices&, Stream&) override {
+    std::int64_t need_items(std::span<ItemNeed> items, const PassChoices&, Stream&) override {
         EXPECT_EQ(n_used, needed.size());
-        needed.assign(items.begin(), items.end());
+        needed.clear();
+        for (const ItemNeed& need : items) needed.push_back(need.item);
         EXPECT_TRUE(std::ranges::is_sorted(needed));
         n_used = 0;
         is_first_ = true;
@@ -425,9 +426,9 @@ TEST(ExpertCopiesDeathTest, AnItemThatWasNotNeededIsABug) {
     Engine engine(*files, is_of_an_expert);
     Stream& compute = engine.forward->exec().stream;
     engine.pass->begin_pass({&engine.model, &engine.cache}, compute);
-    const std::vector<std::int32_t> items{engine.model.expert_item(1, 2), engine.model.expert_item(1, 4)};
+    std::vector<ItemNeed> items{{engine.model.expert_item(1, 2)}, {engine.model.expert_item(1, 4)}};
     static_cast<void>(engine.pass->need_items(items, {}, compute));
-    EXPECT_DEATH(static_cast<void>(engine.pass->acquire_item(items[1], compute)), "was not needed next");
+    EXPECT_DEATH(static_cast<void>(engine.pass->acquire_item(items[1].item, compute)), "was not needed next");
     EXPECT_DEATH(static_cast<void>(engine.pass->need_items(items, {}, compute)), "2 items are needed, 0 of 2 used");
     EXPECT_DEATH(engine.pass->end_pass(compute), "a pass ends with 0 of 2 needed items used");
     engine.pass->abandon(compute);

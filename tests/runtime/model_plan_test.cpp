@@ -275,6 +275,74 @@ TEST(ModelPlan, HitsCanBeCounted) {
     EXPECT_DEATH(static_cast<void>(plan.with_counted_hits({})), "hits of 0 layers");
 }
 
+// Experts on the CPU need no ring, no slots and no link: a pass takes as long as if all were on the device.
+TEST(ModelPlan, ExpertsOnTheCpuAreNotCopied) {
+    const MixtureShape shape;
+    const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
+    const double resident = ModelPlan(shape.request(64 * kGiB)).pass(1).seconds;
+    ModelPlanRequest request = shape.request(12 * kGiB);
+    request.fixed_experts = true;
+    const ModelPlan copied(request);
+    request.fixed_experts = false;
+    request.misses = ExpertMisses::Cpu;
+    for (const std::size_t ring : {std::size_t{0}, kGiB}) {
+        request.ring_bytes = ring;
+        const ModelPlan plan(request);
+        EXPECT_EQ(plan.residency().regime, Regime::InHostMemory);
+        EXPECT_TRUE(plan.expert_slots().empty());
+        EXPECT_EQ(plan.residency().ring_bytes, 0U);
+        EXPECT_EQ(plan.residency().most_streamed_weights_bytes, 0U);
+        EXPECT_EQ(plan.residency().link_busy_fraction, 0.0);
+        EXPECT_EQ(plan.residency().in_place_bytes, plan.pinned_bytes());
+        EXPECT_EQ(plan.pinned_bytes() % expert, 0U);
+        EXPECT_LT(plan.pinned_bytes(), copied.pinned_bytes()) << "what the ring took holds experts";
+        EXPECT_GT(plan.residency().device_bytes + expert, 12 * kGiB);
+        EXPECT_LE(plan.residency().device_bytes, 12 * kGiB);
+        EXPECT_NEAR(plan.pass(1).seconds, resident, 1e-9);
+        EXPECT_TRUE(plan.prompts_read_weights_once());
+    }
+    // Dense weights and KV that stream have a ring of their own.
+    request = shape.request(2 * kGiB);
+    request.misses = ExpertMisses::Cpu;
+    const ModelPlan tight(request);
+    EXPECT_EQ(tight.residency().regime, Regime::WeightsStream);
+    EXPECT_EQ(tight.residency().in_place_bytes, 16 * 64 * expert);
+    EXPECT_GT(tight.residency().most_streamed_weights_bytes, 0U);
+    EXPECT_EQ(tight.residency().most_streamed_weights_bytes, tight.residency().streamed_weights_bytes);
+    EXPECT_LT(tight.residency().ring_bytes, 16 * expert) << "a layer without its experts";
+    // The least budget that an error names is enough.
+    request.budget_bytes = request.fixed_bytes + (std::size_t{1} << 20);
+    EXPECT_THROW(ModelPlan{request}, OutOfBudget);
+}
+
+// Half of the misses cost the CPU as long as the others cost the link, and so half are copied.
+TEST(ModelPlan, AutoSplitsMissesByTheRates) {
+    const MixtureShape shape;
+    ModelPlanRequest request = shape.request(12 * kGiB);
+    request.pass_tokens = 1;
+    request.link_bytes_per_second = 800e9;
+    const ModelPlan all(request);
+    request.misses = ExpertMisses::Auto;
+    const ModelPlan half(request);
+    const auto bytes = [](const ModelPlan& plan) {
+        return static_cast<double>(plan.residency().streamed_weights_bytes);
+    };
+    EXPECT_EQ(half.expert_slots(), all.expert_slots());
+    EXPECT_NEAR(bytes(half), 0.5 * bytes(all), 1.0);
+    EXPECT_EQ(half.residency().most_streamed_weights_bytes, all.residency().most_streamed_weights_bytes);
+    // With 64 tokens an expert has four; the CPU reads it once for all of them.
+    request.link_bytes_per_second = 20e9;
+    const ModelPlan few(request);
+    EXPECT_LT(bytes(few), 0.03 * bytes(all));
+    EXPECT_LE(few.pass(64).seconds, all.pass(64).seconds * (1.0 + 1e-9));
+    const MissRules rules = few.miss_rules();
+    ASSERT_EQ(rules.costs.size(), 16U);
+    EXPECT_EQ(rules.costs[3].bytes(), 3.0 * 896 * 4096 * 2);
+    EXPECT_DOUBLE_EQ(rules.costs[3].copy_seconds(), rules.costs[3].bytes() / 20e9);
+    EXPECT_DOUBLE_EQ(rules.costs[3].compute_seconds(1.0), rules.costs[3].bytes() / 800e9);
+    EXPECT_TRUE(all.miss_rules().costs.empty());
+}
+
 // A larger budget has larger items, and so a larger ring.
 TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const Shape shape;

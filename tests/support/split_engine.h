@@ -29,11 +29,30 @@ struct RankDevice {
 /// What a windowed layer keeps: a ring of its last KV chunks, or all (to compare with).
 enum class WindowedKv : std::uint8_t { Whole, Ring };
 
-/// Slots for experts in each layer that has any, at most for all of them; all experts stream then.
+/// Slots for experts in each layer that has any, at most for all of them; all experts stream then. Cpu: the first
+/// experts stay on the device, the others in host memory.
 struct ExpertSlots {
-    explicit ExpertSlots(std::int32_t n_slots) : n(n_slots) {}
+    explicit ExpertSlots(std::int32_t n_slots, ExpertMisses how = ExpertMisses::Copy,
+                         std::optional<std::uint64_t> seed = std::nullopt)
+        : n(n_slots), misses(how), shuffle_seed(seed) {}
+    [[nodiscard]] bool has_slots() const { return misses != ExpertMisses::Cpu; }
     std::int32_t n;
+    ExpertMisses misses;
+    std::optional<std::uint64_t> shuffle_seed;
 };
+
+/// Returns rules by which a copy takes as long as computing on the CPU: about half of what is missed is copied.
+[[nodiscard]] inline MissRules even_misses(const Model& model, const ExpertSlots& slots) {
+    MissRules rules{.misses = slots.misses, .shuffle_seed = slots.shuffle_seed};
+    if (slots.misses != ExpertMisses::Auto) return rules;
+    rules.costs.resize(static_cast<std::size_t>(model.config().n_layers()));
+    for (const WeightItem& item : model.items())
+        if (item.expert != kNoExpert)
+            rules.costs[static_cast<std::size_t>(item.layer)] = {
+                .parts = {{static_cast<double>(item.bytes), ByteCost({{.vectors = 1000.0, .seconds = 1.0}})}},
+                .rates = {.link_bytes_per_second = 1.0}};
+    return rules;
+}
 
 /// A model split over CPU devices, by layers unless a constructor takes another SplitKind, with its runner.
 struct SplitEngine {
@@ -106,6 +125,8 @@ protected:
                                  .kv = kv_placement(models.back()->config(), streams, on),
                                  .ring_bytes = ring_bytes});
             if (!slots_) continue;
+            of_runner.back().misses = even_misses(*models.back(), *slots_);
+            if (!slots_->has_slots()) continue;
             for (const LayerConfig& layer : models.back()->config().layers)
                 of_runner.back().expert_slots.push_back(
                     std::min(slots_->n, static_cast<std::int32_t>(layer.feed_forward.experts.n_experts)));
@@ -135,8 +156,9 @@ private:
         // Every third item is resident, but no expert beside slots.
         const std::vector<WeightItem> items = cut_weight_items(thin, WeightRounding::None, kItemBytes);
         for (std::size_t i = 0; i < items.size(); ++i)
-            options.placement.streams.push_back(slots_ && items[i].expert != kNoExpert ? true
-                                                                                       : weights_stream && i % 3 > 0);
+            options.placement.streams.push_back(slots_ && items[i].expert != kNoExpert
+                                                    ? slots_->has_slots() || items[i].expert >= slots_->n
+                                                    : weights_stream && i % 3 > 0);
         return options;
     }
     // Returns a placement in which all KV is resident or, if KV streams, every other layer has one resident KV chunk;

@@ -78,6 +78,24 @@ TEST(OffloadOptions, OneValueIsForAllThatStream) {
     EXPECT_EQ(beside.limits(1).link_bytes_per_second, 0.0);
 }
 
+TEST(OffloadOptions, ExpertsOnTheCpuAreForCpuDevices) {
+    using testing::HasSubstr;
+    const auto how = [](const std::string& value, const std::vector<DeviceKind>& devices) {
+        return options_of({{"experts", {value}}, {"device-memory", {"20M"}}}, devices).experts;
+    };
+    EXPECT_EQ(options_of({{"device-memory", {"20M"}}}, {kCpu}).experts, ExpertMisses::Auto);
+    EXPECT_EQ(how("auto", {kCpu, kCpu}), ExpertMisses::Auto);
+    EXPECT_EQ(how("copy", {kCpu}), ExpertMisses::Copy);
+    EXPECT_EQ(how("cpu", {kCpu}), ExpertMisses::Cpu);
+    EXPECT_EQ(how("auto", {kCard}), ExpertMisses::Auto);
+    EXPECT_EQ(how("copy", {kCard, kCpu}), ExpertMisses::Copy);
+    for (const std::vector<DeviceKind>& devices : {std::vector{kCard}, {kCard, kCpu}})
+        EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(how("cpu", devices)); }),
+                    HasSubstr("--experts: experts that the CPU computes have other bits than those of a GPU"));
+    EXPECT_THAT(refused({{"experts", {"gpu"}}, {"device-memory", {"20M"}}}, {kCpu}), HasSubstr("found 'gpu'"));
+    EXPECT_THAT(refused({{"experts", {"copy"}}}, {kCpu}), HasSubstr("has an effect only if something streams"));
+}
+
 TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
     using testing::HasSubstr;
     EXPECT_THAT(refused({{"device-memory", {"1G,1G"}}}, {kCpu, kCpu, kCpu}), HasSubstr("2 values for 3 devices"));

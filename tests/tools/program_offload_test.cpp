@@ -167,6 +167,9 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--link-gib-s", "2"}, 2, "--device-memory");
     refused({"--device-memory", "20M", "--link-gib-s", "-1"}, 2, "GiB a second");
     refused({"--device-memory", "20M", "--link-gib-s", "1e-9"}, 2, "GiB a second");
+    refused({"--device-memory", "20M", "--experts", "gpu"}, 2, "--experts: auto, copy or cpu expected, found 'gpu'");
+    refused({"--experts", "cpu"}, 2, "--experts has an effect only if something streams");
+    refused({"--device-memory", "20M", "--experts", "copy"}, 1, "has no experts; leave it out");
 }
 
 }  // namespace

@@ -463,6 +463,12 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
     const ProgramResult hits = refused({"--profile", "1x4090", "--shape", "1b", "--assume", "hits=.9"});
     EXPECT_EQ(hits.code, 1);
     EXPECT_THAT(hits.err, HasSubstr("--assume hits=0.9: no expert has a slot in this plan"));
+    const ProgramResult experts = refused({"--profile", "1x4090", "--shape", "qwen3-30b-a3b", "--experts", "cpu"});
+    EXPECT_EQ(experts.code, 1);
+    EXPECT_THAT(experts.err, HasSubstr("--experts: experts that the CPU computes have other bits than those of a GPU"));
+    const ProgramResult dense = refused({"--shape", "1b", "--experts", "auto"});
+    EXPECT_EQ(dense.code, 1);
+    EXPECT_THAT(dense.err, HasSubstr("has no experts; leave it out"));
     const ProgramResult card = refused({"--devices", "cuda:99"});
     EXPECT_EQ(card.code, 1);
     EXPECT_THAT(card.err, HasSubstr("use --devices cpu"));

@@ -131,6 +131,10 @@ public:
     /// Returns the config of the device's shard; that of the model if one device has all of it.
     [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
 
+    /// Returns what happens to needed experts that a device lacks: --experts, but Copy for a GPU, since the CPU's
+    /// products have other bits.
+    [[nodiscard]] ExpertMisses expert_misses(std::size_t device) const;
+
     /// Returns the rates of a device, rounded by steady_rates(): kept ones, or measured ones at the first call
     /// (kept_rates.h). Must not be called by several threads at the same time.
     [[nodiscard]] const MachineRates& rates(std::size_t device) const;
@@ -143,6 +147,7 @@ private:
     void make_devices(const ComputeOptions& options, const EngineCallbacks& callbacks);
     void choose_shards(const EngineCallbacks& callbacks);
     [[nodiscard]] std::vector<std::int64_t> chosen_parts(std::string& why) const;
+    void check_experts() const;
     [[nodiscard]] std::vector<std::int64_t> planned_parts() const;
     [[nodiscard]] bool devices_are_alike() const;
     [[nodiscard]] std::string split_key() const;

@@ -48,7 +48,10 @@ std::unique_ptr<ModelRunner> make_runner(const LoadedModel& model, const RunNeed
     for (std::size_t i = 0; i < model.devices().size(); ++i) {
         RunnerShard& shard = shards.emplace_back(RunnerShard{
             .model = model.models()[i].get(), .kv = model.kv_placement(i), .ring_bytes = model.ring_bytes(i)});
-        if (model.plan() != nullptr) shard.expert_slots = model.plan()->ranks()[i].expert_slots();
+        if (model.plan() != nullptr) {
+            shard.expert_slots = model.plan()->ranks()[i].expert_slots();
+            shard.misses = model.plan()->ranks()[i].miss_rules();
+        }
         if (model.devices().size() == 1) break;
         shard.layers = model.shards()[i].layers;
         shard.first_vocab = model.shards()[i].first_vocab;

@@ -193,11 +193,21 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
     const ResidencyPlan& plan = plan_->sums();
     const ExpertPlan experts = expert_plan(*plan_);
     const std::string slots = expert_slots_text(experts);
-    callbacks.note(fmt::format("{}: {} on the {}, {} and {} of KV at full context stream in each pass ({} of ring{})",
-                               regime_name(plan.regime), size_text(plan.device_bytes),
-                               devices().size() > 1 ? "devices" : "device",
-                               streamed_weights_text(plan, plan_->pass_tokens()), size_text(plan.streamed_kv_bytes),
-                               size_text(plan.ring_bytes), slots.empty() ? "" : fmt::format(", slots for {}", slots)));
+    const std::string on_devices =
+        fmt::format("{}: {} on the {}", regime_name(plan.regime), size_text(plan.device_bytes),
+                    devices().size() > 1 ? "devices" : "device");
+    const std::string in_place =
+        plan.in_place_bytes == 0
+            ? ""
+            : fmt::format("; {} of experts stay in host memory, where the CPU computes those that tokens choose",
+                          size_text(plan.in_place_bytes));
+    if (plan.ring_bytes == 0)
+        callbacks.note(on_devices + in_place);
+    else
+        callbacks.note(fmt::format("{}, {} and {} of KV at full context stream in each pass ({} of ring{}){}",
+                                   on_devices, streamed_weights_text(plan, plan_->pass_tokens()),
+                                   size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes),
+                                   slots.empty() ? "" : fmt::format(", slots for {}", slots), in_place));
     if (!slots.empty())
         callbacks.detail(fmt::format("hits of slots: {:.1f} % of chosen experts are expected ({})",
                                      100.0 * experts.hits, hits_origin_text(experts)));

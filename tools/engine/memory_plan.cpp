@@ -148,6 +148,8 @@ std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note)
             return "all experts fit";
         case ExpertRegime::InSlots:
             return {};
+        case ExpertRegime::OnCpu:
+            return "experts on the device stay there, since none are copied (--experts cpu)";
         case ExpertRegime::Fixed:
         case ExpertRegime::Stream:
             break;
@@ -181,7 +183,7 @@ DeviceMemory device_memory(const MemoryRequest& request, const ModelPlan& plan, 
     memory.kv += residency.resident_kv_bytes + (residency.streamed_kv_bytes > 0 ? parts.kv_tail_bytes : 0);
     memory.experts = residency.slot_bytes;
     memory.ring = residency.ring_bytes;
-    if (residency.ring_bytes > 0) memory.activations += parts.streaming_bytes;
+    if (residency.regime != Regime::AllFits) memory.activations += parts.streaming_bytes;
     CHECK(memory.used() == residency.device_bytes, "{} bytes by purpose, {} in all", memory.used(),
           residency.device_bytes);
     if (budget_bytes != std::numeric_limits<std::size_t>::max()) memory.free = budget_bytes - memory.used();

@@ -58,6 +58,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} quality may drop beyond them",
                                    counted(config().context_tokens, "token"), choice.tokens));
     make_devices(options, callbacks);
+    check_experts();
     if (kv_dtype_ == DType::Q8_0)
         callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes the output a little");
     callbacks.choice("ctx", fmt::format("{}", choice.tokens),
@@ -72,6 +73,28 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
 
 PlacedModel::PlacedModel(PlacedModel&&) noexcept = default;
 PlacedModel::~PlacedModel() = default;
+
+ExpertMisses PlacedModel::expert_misses(std::size_t device) const {
+    return devices_[device].device->kind() == DeviceKind::Cuda ? ExpertMisses::Copy : offload_.experts;
+}
+
+// Refuses --experts for a model that has none, and says what it does on each device.
+void PlacedModel::check_experts() const {
+    if (!config().has_experts()) {
+        if (offload_.experts_demanded.empty()) return;
+        throw RequestError(
+            fmt::format("{}: {} has no experts; leave it out", offload_.experts_demanded, path().string()));
+    }
+    if (!budgeted_) return;
+    callbacks_.choice("experts", expert_misses_name(offload_.experts),
+                      "what ends first, a copy or computing on the CPU");
+    for (std::size_t i = 0; i < devices_.size(); ++i)
+        if (expert_misses(i) != offload_.experts)
+            callbacks_.detail(
+                fmt::format("experts: all that {} lacks are copied, since the CPU's products have other "
+                            "bits than the GPU's",
+                            devices_[i].choice.name()));
+}
 
 DeviceForms PlacedModel::device_forms() const {
     std::vector<DeviceChoice> choices;
@@ -163,11 +186,14 @@ std::string PlacedModel::split_key() const {
 // Returns the layers or kv heads of each device, planned by this machine's rates for decoding without drafting: draft
 // sources never change the split.
 std::vector<std::int64_t> PlacedModel::planned_parts() const {
-    return choose_parts(split_plan_request(placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
-                                                                     .ring_bytes = offload_.ring,
-                                                                     .pass_tokens = offload_.expect_tokens.value_or(1),
-                                                                     .timed = true})),
-                        devices_.size());
+    PlacementRequest request = placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
+                                                         .ring_bytes = offload_.ring,
+                                                         .pass_tokens = offload_.expect_tokens.value_or(1),
+                                                         .timed = true});
+    // Where the split decides bits, it must not depend on --experts.
+    if (!device_forms().is_one)
+        for (PlannedDevice& device : request.devices) device.misses = ExpertMisses::Copy;
+    return choose_parts(split_plan_request(request), devices_.size());
 }
 
 // Returns whether all devices are of one kind and kernel variant with equal limits, and GPUs have the same name and

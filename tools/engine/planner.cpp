@@ -76,6 +76,7 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
         if (request.split == SplitKind::Tensor && request.devices.size() > 1 && device.kind == DeviceKind::Cuda)
             asked.memory_bytes_per_second /= static_cast<double>(request.devices.size());
         asked.host_bytes_per_copied_byte = device.host_bytes_per_copied_byte;
+        asked.misses = device.misses;
         return asked;
     };
     return split;
@@ -179,7 +180,8 @@ PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRe
         PlannedDevice device{.kind = own.device->kind(),
                              .budget_bytes = own.device->budget().limit_bytes(),
                              .taken = taken_memory(own.device->budget()),
-                             .device = plan_request.has_workspace ? nullptr : own.device.get()};
+                             .device = plan_request.has_workspace ? nullptr : own.device.get(),
+                             .misses = placed.expert_misses(i)};
         if (!plan_request.beside_bytes.empty()) device.taken.draft_bytes += plan_request.beside_bytes[i];
         if (plan_request.timed) set_rates(device, own, placed.rates(i));
         request.devices.push_back(device);

@@ -32,6 +32,7 @@ struct PlannedDevice {
     // Memory bandwidth of the host; GPUs that share matrices divide it; 0: no limit.
     double memory_bytes_per_second = 0.0;
     double host_bytes_per_copied_byte = 1.0;
+    ExpertMisses misses = ExpertMisses::Copy;  // as ModelPlanRequest::misses; a GPU has Copy
 };
 
 /// A model and its devices. `config` and `weights` must outlive all that is made of the request.

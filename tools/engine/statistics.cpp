@@ -87,7 +87,8 @@ JsonObject expert_plan_json(const ExpertPlan& plan, HitsFrom hits_from, const st
                                : hits_from == HitsFrom::Assumed     ? "assumed"
                                : plan.hits_are_counted              ? "counts"
                                                                     : "prior");
-    json.unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)));
+    json.unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)))
+        .unsigned_integer("cpu_bytes", static_cast<std::uint64_t>(std::llround(plan.cpu_bytes)));
     if (const std::string reason = no_slots_text(plan, fixed_note); !reason.empty())
         json.text("reason", reason);
     else
@@ -168,6 +169,7 @@ JsonObject experts_json(const std::vector<ExpertFigures>& figures) {
         layers.emplace_back()
             .unsigned_integer("needed", layer.needed)
             .unsigned_integer("hits", layer.hits)
+            .unsigned_integer("cpu", layer.cpu)
             .unsigned_integer("copied_bytes", layer.copied_bytes)
             .unsigned_integer("evicted", layer.evicted)
             .real("wait_seconds", layer.wait_seconds);

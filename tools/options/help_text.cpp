@@ -64,6 +64,7 @@ constexpr std::array kSubjects{
     Subject{"device-memory", kMemory},
     Subject{"host-memory", kMemory},
     Subject{"kept-memory", kMemory},
+    Subject{"experts", kMemory},
     Subject{"link-gib-s", kMemory, Reader::Researcher},
     Subject{"ring", kMemory, Reader::Researcher},
     Subject{"expect-tokens", kMemory, Reader::Researcher},

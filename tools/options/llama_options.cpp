@@ -57,7 +57,10 @@ struct Answered {
 constexpr std::string_view kSeveralGpus =
     "--devices, --split and --shares say how several devices share a model; leave it out";
 constexpr std::array kAnswered{
-    Answered{"-ot,--override-tensor,-cmoe,-ncmoe", kPlacement},
+    Answered{"-ot,--override-tensor", kPlacement},
+    Answered{"-cmoe,--cpu-moe,-ncmoe,--n-cpu-moe",
+             "--device-memory decides which experts are on the device, --experts what happens to the others; leave it "
+             "out"},
     Answered{"-ts,--tensor-split,-sm,--split-mode", kSeveralGpus},
     Answered{"-b,-ub,--batch-size,--ubatch-size", "passes are as large as pays (--budget bounds them); leave it out"},
     Answered{"--grammar,--grammar-file,-j,--json-schema,--json-schema-file",

@@ -130,6 +130,23 @@ std::size_t size_value(std::string_view text, std::string_view where, std::strin
     return bytes;
 }
 
+std::optional<ExpertMisses> experts_setting(const Settings& settings) {
+    const Setting* setting = settings.find("experts");
+    if (setting == nullptr) return std::nullopt;
+    const std::string& value = setting->values.back();
+    for (const ExpertMisses known : {ExpertMisses::Auto, ExpertMisses::Copy, ExpertMisses::Cpu})
+        if (value == expert_misses_name(known)) return known;
+    throw UsageError(fmt::format("{}: auto, copy or cpu expected, found '{}'", setting->where, value));
+}
+
+void check_experts_on_gpu(const Settings& settings) {
+    if (experts_setting(settings) == ExpertMisses::Cpu)
+        throw RequestError(
+            fmt::format("{}: experts that the CPU computes have other bits than those of a GPU; use "
+                        "copy, or --devices cpu",
+                        settings.find("experts")->where));
+}
+
 std::optional<SplitKind> split_setting(const Settings& settings) {
     const Setting* setting = settings.find("split");
     if (setting == nullptr) return std::nullopt;
@@ -174,6 +191,11 @@ std::vector<OptionSpec> offload_option_specs() {
         {"host-memory", "--host-memory", "SIZE", "Most pinned memory for what streams [80 % of RAM]"},
         {"link-gib-s", "--link-gib-s", "X[,X]",
          "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
+        {"experts", "--experts", "HOW",
+         "What happens to an expert that a pass needs and the device lacks: copy over the link, compute on the cpu "
+         "from "
+         "host memory, or auto: what ends first; a GPU's are always copied [auto]",
+         OptionRole::Value, "auto, copy, cpu"},
         {"split", "--split", "KIND",
          "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
          "same time; each tensor split rounds differently, so its text may differ [layers]",
@@ -201,7 +223,7 @@ std::optional<std::size_t> kept_memory_setting(const Settings& settings) {
 std::string streaming_options(const Settings& settings) {
     std::string names;
     for (const std::string_view name :
-         {"device-memory", "host-memory", "link-gib-s", "ring", "expect-tokens", "split", "shares"})
+         {"device-memory", "host-memory", "link-gib-s", "ring", "expect-tokens", "experts", "split", "shares"})
         if (settings.find(name) != nullptr) names += fmt::format("{}--{}", names.empty() ? "" : ", ", name);
     return names;
 }
@@ -216,6 +238,8 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
+    options.experts = experts_setting(settings).value_or(ExpertMisses::Auto);
+    if (const Setting* setting = settings.on_command_line("experts")) options.experts_demanded = setting->where;
     ShareSettings shares = share_settings(settings, devices.size());
     options.split = shares.split;
     options.split_where = std::move(shares.split_where);
@@ -228,8 +252,9 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
             settings.find("split")->where));
     const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
     const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();
+    if (any_card) check_experts_on_gpu(settings);
     if (!any_card && std::ranges::all_of(options.devices, in_place))
-        for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
+        for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "experts", "host-memory"})
             if (const Setting* setting = settings.on_command_line(name))
                 throw UsageError(fmt::format(
                     "{} has an effect only if something streams; give --device-memory, or remove it", setting->where));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "runtime/experts/miss_split.h"
 #include "runtime/model/model_shard.h"
 
 namespace slipstream::tools {
@@ -20,13 +21,15 @@ struct OptionSpec;
 struct Setting;
 class Settings;
 
-/// Declares --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares and --rates.
+/// Declares --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --experts, --split, --shares and
+/// --rates.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
 /// Returns the options for `devices` (at least one), which are of these kinds. Throws UsageError if a value is
 /// malformed, if a list has neither one value nor one per device, or if an option on the command line has no effect:
-/// link, ring, expected tokens or host memory if nothing streams (no GPU, and no CPU device with --device-memory),
-/// split or shares with one device. Throws RequestError if the devices do not support the split: tensor requires
-/// devices of one kind. A command without these options has the defaults.
+/// link, ring, expected tokens, experts or host memory if nothing streams (no GPU, and no CPU device with
+/// --device-memory), split or shares with one device. Throws RequestError if the devices do not support the split:
+/// tensor requires devices of one kind, experts on the CPU require that there is no GPU. A command without these
+/// options has the defaults.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
 /// Declares --kept-memory, the host memory for the KV of earlier texts of a server. `help` is kept as a view.
@@ -49,6 +52,11 @@ inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;  // largest value of --link-gib-s, in GiB/s
 /// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
+
+/// Returns --experts; nothing if it is not given, which means Auto. Throws UsageError.
+[[nodiscard]] std::optional<ExpertMisses> experts_setting(const Settings& settings);
+/// Throws RequestError if --experts is `cpu`, for a run in which a GPU computes.
+void check_experts_on_gpu(const Settings& settings);
 
 /// Returns --split; nothing if it is not given, which means layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);

@@ -7,18 +7,21 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/experts/miss_split.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {
 
-/// Values of --device-memory, --host-memory, --link-gib-s, --ring and --expect-tokens (offload_option_specs()).
+/// Values of --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens and --experts
+/// (offload_option_specs()).
 struct PlacementSettings {
     std::vector<std::size_t> device_bytes;      // [1] for all devices, or [n_devices]; empty: not given
     std::optional<std::size_t> host_bytes;      // most host memory for what streams
     std::vector<double> link_bytes_per_second;  // [1] or [n_devices]; infinity: not throttled; empty: not given
     std::optional<std::size_t> ring_bytes;
     std::optional<std::int64_t> expect_tokens;
+    ExpertMisses experts = ExpertMisses::Auto;
 };
 /// Reads the placement options. Throws UsageError if a value is malformed or if a list has neither one value nor one
 /// for each of the `n_devices` devices.

@@ -111,9 +111,22 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     const std::string_view origin = experts.regime != ExpertRegime::InSlots ? "if tokens choose experts evenly"
                                     : request.assumed_hits                  ? "assumed (--assume)"
                                                                             : hits_origin_text(experts);
-    if (experts.regime != ExpertRegime::Stream)
+    if (experts.hits > 0.0 || experts.regime == ExpertRegime::InSlots)
         out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
                                     percent_text(experts.hits), several ? "devices" : "device", origin));
+    if (experts.regime == ExpertRegime::OnCpu) {
+        out.add("misses", "computed by the CPU from host memory; none are copied (--experts cpu)");
+    } else if (const double missed = experts.cpu_bytes + experts.copied_bytes;
+               experts.cpu_bytes > 0.0 && missed > 0.0) {
+        out.add("misses",
+                fmt::format("{} % of them are expected to be computed by the CPU from host memory, the "
+                            "others are copied (passes of {})",
+                            percent_text(experts.cpu_bytes / missed), counted(report.plan.pass_tokens(), "token")));
+    }
+    if (detail == PlanDetail::Formulas && experts.cpu_bytes > 0.0 && experts.regime != ExpertRegime::OnCpu)
+        out.add("split of misses",
+                "s of a layer's misses are copied: the least maximum of s x copy seconds, (1 - s) x "
+                "seconds of the CPU, and the bytes of both over the rate of host memory");
     if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
         out.add(
             "copied experts",
@@ -147,6 +160,8 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
     if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)
         out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
                                      size_text(state)));
+    if (plan.in_place_bytes > 0)
+        out.add("in host memory", fmt::format("{} of experts", size_text(plan.in_place_bytes)));
     if (plan.regime != Regime::AllFits)
         out.add("streamed a pass", fmt::format("{}, {} of KV", streamed_weights_text(plan, report.plan.pass_tokens()),
                                                size_text(plan.streamed_kv_bytes)));

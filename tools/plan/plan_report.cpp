@@ -64,7 +64,8 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
              .rates = hardware.rates,
              .link_bytes_per_second = hardware.link_of(i),
              .memory_bytes_per_second = hardware.memory_bytes_per_second,
-             .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte});
+             .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte,
+             .misses = hardware.devices_in_host_memory ? request.experts : ExpertMisses::Copy});
     return placement;
 }
 

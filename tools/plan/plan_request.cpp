@@ -265,6 +265,11 @@ PlanRequest plan_request(CommandContext& context) {
         hardware.link = request.profile ? "as given" : "throttled";
         request.link_bytes_per_second = hardware.link_bytes_per_second;
     }
+    request.experts = placement.experts;
+    if (!hardware.devices_in_host_memory) check_experts_on_gpu(settings);
+    if (const Setting* setting = settings.on_command_line("experts");
+        setting != nullptr && !request.model.config.has_experts())
+        throw RequestError(fmt::format("{}: {} has no experts; leave it out", setting->where, request.model.name));
     request.pass_tokens = placement.expect_tokens;
     request.ring_bytes = placement.ring_bytes.value_or(0);
     if (!request.profile) request.offload_options = streaming_options(settings);
