@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/plan/pass_cost.h"
+#include "offload/byte_cost.h"
 
 namespace slipstream {
 

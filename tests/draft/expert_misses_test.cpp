@@ -23,7 +23,7 @@ constexpr std::int64_t kNewTokens = 24;
 struct Pair {
     std::unique_ptr<ModelFiles> files;
     std::unique_ptr<ModelFiles> draft_files =
-        make_tiny_model({.n_layers = 2, .d_ff = 64, .weight_type = DType::F32, .seed = 9});
+        make_tiny_model({.d_ff = 64, .n_layers = 2, .weight_type = DType::F32, .seed = 9});
     CpuDevice device{CpuDeviceOptions{.n_threads = 1}};
     Model draft_model{*draft_files, device, {}};
     std::vector<TokenId> prompt;
