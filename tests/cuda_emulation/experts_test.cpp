@@ -151,6 +151,25 @@ TEST_P(ExpertsOnCards, EveryNumberOfSlotsGivesTheBitsOfOneCard) {
     }
 }
 
+// On one card and on two, with what a text on one card chose.
+TEST_P(ExpertsOnCards, SlotsThatBeginFullGiveTheBitsOfOneCard) {
+    const auto files = mixture(Mixture{.type = DType::MXFP4});
+    const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce);
+    std::vector<ExpertUse> use;
+    {
+        Engine earlier(*files, Devices::Card, Streams::Weights, GetParam(), 3);
+        EXPECT_EQ(emulation::generate_on(earlier.target(), {}, 60, 12), one);
+        use = earlier.on_cards->runner->expert_use();
+    }
+    for (const Devices which : {Devices::Card, Devices::TwoCards}) {
+        Engine engine(*files, which, Streams::Weights, GetParam(), 3);
+        EXPECT_GT(engine.on_cards->runner->start_slots(use, [](std::size_t, std::size_t) {}), 0U);
+        EXPECT_TRUE(engine.on_cards->runner->slots_are_full());
+        EXPECT_EQ(emulation::generate_on(engine.target(), one.text, 60, 12), one);
+        EXPECT_EQ(engine.machine.n_pageable_copies(), 0);
+    }
+}
+
 TEST_P(ExpertsOnCards, AModelAsGptOssGivesTheBitsOfOneCard) {
     for (const DType type : {DType::MXFP4, DType::BF16}) {
         const auto files = gpt_oss(type);

@@ -256,9 +256,10 @@ TEST(ModelPlan, HitsCanBeCounted) {
     std::vector<std::vector<double>> counted(slots.size(), std::vector<double>(65, 1.0));
     double missed = 0.0;
     for (std::size_t layer = 0; layer < counted.size(); ++layer) {
-        counted[layer].front() = 0.0;
         const double hits = 0.5 + 0.02 * static_cast<double>(layer);
-        counted[layer][static_cast<std::size_t>(slots[layer])] = hits;
+        const auto n_slots = static_cast<std::size_t>(slots[layer]);
+        for (std::size_t n = 0; n <= n_slots; ++n)
+            counted[layer][n] = hits * static_cast<double>(n) / static_cast<double>(n_slots);
         missed += 4.0 * (1.0 - hits);
     }
     const ModelPlan known = plan.with_counted_hits(counted);
