@@ -303,7 +303,7 @@ TEST(ModelPlan, ExpertsOnTheCpuAreNotCopied) {
         EXPECT_TRUE(plan.prompts_read_weights_once());
     }
     // Dense weights and KV that stream have a ring of their own.
-    request = shape.request(2 * kGiB);
+    request = shape.request(kGiB * 7 / 4, 1024);
     request.misses = ExpertMisses::Cpu;
     const ModelPlan tight(request);
     EXPECT_EQ(tight.residency().regime, Regime::WeightsStream);

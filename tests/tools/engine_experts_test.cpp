@@ -27,7 +27,7 @@ OpenedModel opened() {
 }
 
 /// What a run planned, said, wrote and counted.
-struct Run {
+struct Served {
     std::string said;
     ExpertPlan plan;
     Regime regime = Regime::AllFits;
@@ -54,8 +54,8 @@ PlacedModel place(OpenedModel&& model, std::size_t budget, ExpertMisses experts,
     return placed;
 }
 
-Run run(std::size_t budget, ExpertMisses experts) {
-    Run run;
+Served run(std::size_t budget, ExpertMisses experts) {
+    Served run;
     const auto keep = [&](std::string_view line) { run.said += std::string(line) + "\n"; };
     const EngineCallbacks callbacks{.on_note = keep, .on_detail = keep};
     const RunNeeds needs = generation_needs(1, 0, CheckPasses::No);
@@ -70,14 +70,14 @@ Run run(std::size_t budget, ExpertMisses experts) {
 }
 
 TEST(EngineExperts, AreCopiedComputedOrBothWithTheSameText) {
-    const Run fits = run(kEnough, ExpertMisses::Auto);
+    const Served fits = run(kEnough, ExpertMisses::Auto);
     ASSERT_EQ(fits.plan.regime, ExpertRegime::Fit);
     // Half of the experts, of 768 KiB each, beside all that is dense.
     const std::size_t budget = 24 * kMiB;
-    const Run copy = run(budget, ExpertMisses::Copy);
-    const Run both = run(budget, ExpertMisses::Auto);
-    const Run cpu = run(budget, ExpertMisses::Cpu);
-    for (const Run* each : {&copy, &both, &cpu}) {
+    const Served copy = run(budget, ExpertMisses::Copy);
+    const Served both = run(budget, ExpertMisses::Auto);
+    const Served cpu = run(budget, ExpertMisses::Cpu);
+    for (const Served* each : {&copy, &both, &cpu}) {
         EXPECT_EQ(each->text, fits.text);
         EXPECT_EQ(each->figures.needed, fits.figures.needed);
     }
