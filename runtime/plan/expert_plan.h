@@ -34,7 +34,7 @@ struct ExpertPlan {
     double hits = 1.0;
     bool hits_are_counted = false;  // as SplitPlan::with_counted_hits() has it; false: they are a prior, or even
     double copied_bytes = 0.0;      // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
-    double cpu_bytes = 0.0;     // of those that the CPU then computes in host memory instead
+    double cpu_bytes = 0.0;         // of those that the CPU then computes in host memory instead
 };
 [[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
 /// Returns ExpertPlan::hits of SplitPlan::with_miss_factor(miss_factor).

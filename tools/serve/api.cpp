@@ -399,12 +399,12 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             // A note, since agents may not show the message that they get: the remedy is an option of the server.
             if (error.prompt_tokens() > 0)
                 report(LineQueue::Level::Note,
-                       fmt::format("request {} {} refused: {} prompt tokens do not fit into --ctx {}", job->id, job->path,
-                                   error.prompt_tokens(), error.context_tokens()));
+                       fmt::format("request {} {} refused: {} prompt tokens do not fit into --ctx {}", job->id,
+                                   job->path, error.prompt_tokens(), error.context_tokens()));
             else
-                report(LineQueue::Level::Detail, fmt::format("request {} {} refused: {} {}", job->id, job->path,
-                                                             error.status(),
-                                                             error.param().empty() ? error.code() : error.param()));
+                report(LineQueue::Level::Detail,
+                       fmt::format("request {} {} refused: {} {}", job->id, job->path, error.status(),
+                                   error.param().empty() ? error.code() : error.param()));
             texts_.remove(*job);  // before the answer, after which the client may look at the queue
             if (job->writer)
                 job->writer->fail(error);

@@ -227,10 +227,8 @@ int run_serve(CommandContext& context) {
          .sampling = request.sampling,
          .text = request.text,
          .command_options = command_options(settings),
-         .on_line =
-             [&lines](LineQueue::Level level, std::string_view line) {
-                 lines.add(level, fmt::format("{} {}", time_of_day(), line));
-             }},
+         .on_line = [&lines](LineQueue::Level level,
+                             std::string_view line) { lines.add(level, fmt::format("{} {}", time_of_day(), line)); }},
         describe_served(opened, *tokenizer, request.generator.compute, defaults_text(sampling, prompts, settings),
                         settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
         prompts, status);

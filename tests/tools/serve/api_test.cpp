@@ -284,7 +284,8 @@ TEST(Api, RefusesAPromptThatDoesNotFit) {
     EXPECT_EQ(error_of(answer).at("code"), "context_length_exceeded");
     EXPECT_EQ(error_of(answer).at("n_prompt_tokens"), 300);
     EXPECT_EQ(error_of(answer).at("n_ctx"), 300);
-    EXPECT_THAT(server.lines(), HasSubstr("request 1 /v1/completions refused: 300 prompt tokens do not fit into --ctx 300"));
+    EXPECT_THAT(server.lines(),
+                HasSubstr("request 1 /v1/completions refused: 300 prompt tokens do not fit into --ctx 300"));
     EXPECT_EQ(server.post("/v1/completions", R"({"prompt": ")" + std::string(299, 'x') + R"("})").status, 200);
 }
 
