@@ -385,10 +385,8 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 void check_request(const ResidencyRequest& request) {
     for (const PlanItem& item : request.schedule)
         CHECK((item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0)) && item.read_share > 0.0 &&
-                  item.read_share <= 1.0 && item.slot_saves >= 0.0 && item.copied_share >= 0.0 &&
-                  item.copied_share <= 1.0 &&
-                  (item.tag == PlanTag::OnDemand ||
-                   (item.read_share == 1.0 && item.slot_saves == 1.0 && item.copied_share == 1.0)),
+                  item.read_share <= 1.0 && item.slot_saves >= 0.0 &&
+                  (item.tag == PlanTag::OnDemand || (item.read_share == 1.0 && item.slot_saves == 1.0)),
               "an item of {} bytes in units of {} and copies of {}, read by {} of all passes, {} copies fewer",
               item.bytes, item.unit_bytes, item.transfer_bytes, item.read_share, item.slot_saves);
 }
@@ -409,7 +407,8 @@ std::string_view regime_name(Regime regime) {
 
 double expected_copies(const ResidencyRequest& request, const PlanItem& item) {
     if (item.tag != PlanTag::OnDemand) return 1.0;
-    return request.copies_on_demand ? item.copied_share * (request.has_slots ? item.slot_saves : item.read_share) : 0.0;
+    if (!request.copies_on_demand) return 0.0;
+    return request.has_slots ? item.slot_saves : item.read_share;
 }
 
 CopiedBytes copied_bytes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes) {

@@ -26,8 +26,6 @@ enum class PlanTag : std::uint8_t { Weights, Kv, OnDemand };
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
     std::size_t bytes = 0;       // size of the item; 0: KV that does not exist yet
-    double copied_share = 1.0;   // OnDemand: expected share of the needed copies that are made; instead of the others
-                                 // the item is computed in host memory
     double read_share = 1.0;     // OnDemand: expected share of passes that read the item; `compute_seconds` and
                                  // `host_bytes` are means over all passes
     double slot_saves = 1.0;     // OnDemand, of the j-th item of a run of consecutive ones: expected copies per pass

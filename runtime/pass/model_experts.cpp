@@ -142,7 +142,7 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
         const std::int32_t item = model_->expert_item(layer, expert);
         const bool is_there = !model_->streams(item) || weights_->holds_item(item);
         expert_places_[static_cast<std::size_t>(expert)] = ExpertPlace::Device;
-        if (!is_there) needed_items_.push_back({.item = item, .n_tokens = expert_rows_.n_rows(expert)});
+        if (!is_there) needed_items_.push_back({.item = item});
         if (counted_ == nullptr) continue;
         ++counted_->needed;
         counted_->hits += is_there ? 1 : 0;

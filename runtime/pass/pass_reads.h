@@ -34,8 +34,7 @@ struct PassChoices {
 /// An item on demand that a layer reads next.
 struct ItemNeed {
     std::int32_t item = 0;
-    std::int64_t n_tokens = 0;  // of the pass, that chose its expert
-    bool is_copied = true;      // set by need_items(); false: it is computed where it is in host memory
+    bool is_copied = true;  // set by need_items(); false: it is computed where it is in host memory
 };
 
 /// Copies items of weights to the device.

@@ -11,7 +11,7 @@
 #include "offload/ring_parts.h"
 #include "offload/transfer_ring.h"
 #include "runtime/cache/kv_ring.h"
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "runtime/pass/pass_reads.h"
 
 namespace slipstream {

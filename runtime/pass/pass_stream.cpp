@@ -77,8 +77,6 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     CHECK(copies_on_demand() || !has_slots, "slots, and nothing is copied to them");
     if (n_needed == 0) return;
     needed_.reserve(n_needed);
-    by_use_.reserve(n_needed);
-    tokens_by_use_.reserve(n_needed);
     demand_copies_ = device.make_stream(StreamKind::CopyIn);
     demand_ring_ = std::make_unique<TransferRing>(device, region.subspan(parts_.scheduled), *demand_copies_,
                                                   std::min<std::int64_t>(2 * n_needed, kMostInRing));
@@ -232,36 +230,11 @@ void PassStream::count_pass(std::int64_t layer, std::span<const ItemNeed> items,
     }
 }
 
-// Sets which of the items are copied. Auto: as many as the rates say, those that most tokens chose first, of these the
-// ones of the highest counts. While the layer has free slots, as many as it has certain tokens, since a slot that is
-// filled once serves many passes.
-void PassStream::choose_copied(std::int64_t layer, std::span<ItemNeed> items) {
-    if (misses_.misses != ExpertMisses::Auto) {
-        for (ItemNeed& need : items) need.is_copied = copies_on_demand();
-        return;
-    }
+// Sets which of the items are copied.
+void PassStream::choose_copied(std::int64_t layer, std::span<ItemNeed> items) const {
     const std::vector<WeightItem>& of = running().reads.model->items();
-    if (misses_.shuffle_seed) {
-        for (ItemNeed& need : items) need.is_copied = drawn(layer, of[need.item].expert, 0) % 2 == 0;
-        return;
-    }
-    by_use_.clear();
-    for (ItemNeed& need : items) by_use_.push_back(&need);
-    const auto count = [&](const ItemNeed* need) {
-        return cache_ != nullptr ? scores_.counts()[static_cast<std::size_t>(of[need->item].expert)] : 0.0F;
-    };
-    std::ranges::sort(by_use_, [&](const ItemNeed* a, const ItemNeed* b) {
-        if (a->n_tokens != b->n_tokens) return a->n_tokens > b->n_tokens;
-        if (count(a) != count(b)) return count(a) > count(b);
-        return a->item < b->item;
-    });
-    tokens_by_use_.clear();
-    for (const ItemNeed* need : by_use_) tokens_by_use_.push_back(need->n_tokens);
-    std::int64_t n = missed_to_copy(tokens_by_use_, misses_.costs.at(static_cast<std::size_t>(layer)));
-    if (cache_ != nullptr)
-        n = std::max(n, std::min<std::int64_t>(
-                            {std::ssize(items), cache_->n_free(layer), std::max<std::int64_t>(n_certain_, 1)}));
-    for (std::size_t i = 0; i < by_use_.size(); ++i) by_use_[i]->is_copied = static_cast<std::int64_t>(i) < n;
+    for (ItemNeed& need : items)
+        need.is_copied = misses_.shuffle_seed ? drawn(layer, of[need.item].expert, 0) % 2 == 0 : copies_on_demand();
 }
 
 // Returns a random number for an expert of the running pass; `what` tells the draws of one expert apart.

@@ -2,8 +2,8 @@
 // the pass's transfer schedule (pass_schedule.h). Experts are copied on demand: only those that the tokens of a pass
 // chose, as soon as a layer has chosen them, on a stream of their own: into a slot, where they stay for later passes
 // (ItemCache), if the layer has a free one or one of an expert that the text chooses less often (choose_slots()); else
-// through a part of the ring of their own. By the rules for misses (experts/miss_split.h), all of them or some are not
-// copied but computed by the CPU where they are in host memory.
+// through a part of the ring of their own. Or they are not copied: the CPU computes them where they are in host memory
+// (experts/miss_rules.h).
 //
 // Forward acquires each item at its first use and releases it when its last use is enqueued. Items must be acquired in
 // the order of the schedule (CHECKed). Passes over different models and KV caches may take turns, but must not overlap.
@@ -27,7 +27,7 @@
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
 #include "runtime/experts/expert_use.h"
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "runtime/experts/slot_choice.h"
 #include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_reads.h"
@@ -46,11 +46,11 @@ class PassStream final : public WeightStream, public KvStream, public ScheduleSo
 public:
     /// Serves passes over any of `reads` (at least one; all of one device). Takes `ring_bytes` from the device's
     /// budget, and what the slots of experts take. `expert_slots`: [layers] slots of each layer; empty: there are none.
-    /// With slots, all `reads` must be of one model, of which all experts stream (CHECKed). `misses`: which items on
-    /// demand are copied; all but Copy require a device whose ops read host memory, and Cpu that there are no slots
-    /// (CHECKed). Prompts that go layer by layer keep their hidden states in `arena`. `reads` and `arena` must outlive
-    /// this object. Throws OutOfBudget, also if the ring cannot hold the largest scheduled item twice beside the
-    /// largest item on demand that may be copied twice.
+    /// With slots, all `reads` must be of one model, of which all experts stream (CHECKed). `misses`: whether items on
+    /// demand are copied; if not all are, the device's ops must read host memory, and Cpu requires that there are no
+    /// slots (CHECKed). Prompts that go layer by layer keep their hidden states in `arena`. `reads` and `arena` must
+    /// outlive this object. Throws OutOfBudget, also if the ring cannot hold the largest scheduled item twice beside
+    /// the largest item on demand that may be copied twice.
     PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes,
                std::span<const std::int32_t> expert_slots = {}, MissRules misses = {});
     ~PassStream() override;
@@ -147,7 +147,7 @@ private:
     void make_cache(const std::vector<PassReads>& reads, std::span<const std::int32_t> expert_slots);
     [[nodiscard]] std::vector<std::int32_t> wanted_experts(std::size_t layer) const;
     void count_pass(std::int64_t layer, std::span<const ItemNeed> items, const PassChoices& choices);
-    void choose_copied(std::int64_t layer, std::span<ItemNeed> items);
+    void choose_copied(std::int64_t layer, std::span<ItemNeed> items) const;
     void shuffle_slots(std::int64_t layer);
     [[nodiscard]] std::uint32_t drawn(std::int64_t layer, std::int64_t expert, std::uint32_t what) const;
     std::int64_t give_slots(std::int64_t layer, Stream& compute);
@@ -175,8 +175,6 @@ private:
     std::vector<std::uint8_t> held_;
     std::vector<std::uint16_t> needed_experts_;
     std::vector<SlotTake> takes_;
-    std::vector<ItemNeed*> by_use_;                            // in choose_copied(): the items, those to copy first
-    std::vector<std::int64_t> tokens_by_use_;                  // of each of them
     std::vector<NeededItem> needed_;                           // of the layer that the pass computes
     std::chrono::steady_clock::time_point last_demand_end_{};  // end of the last traced copy on demand
     std::size_t n_copied_ = 0;                                 // of needed_: those whose copies are enqueued

@@ -98,7 +98,6 @@ ExpertPlan expert_plan(const SplitPlan& plan) {
         out.copied_bytes += copied;
         copies = copies && request.copies_on_demand;
         request.copies_on_demand = true;
-        for (PlanItem& item : request.schedule) item.copied_share = 1.0;
         out.cpu_bytes += of_experts() - copied;
     }
     out.regime = out.n_slots > 0                    ? ExpertRegime::InSlots

@@ -90,9 +90,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
                  .miss_factor = miss_factor_,
-                 .counted_hits = counted_hits_,
-                 .misses = request_.misses,
-                 .miss_rates = miss_rates()}),
+                 .counted_hits = counted_hits_}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,
@@ -163,22 +161,6 @@ std::vector<std::int32_t> ModelPlan::expert_slots() const {
         if (pass_items_[i].tag == PlanTag::OnDemand && (i == 0 || pass_items_[i - 1].tag != PlanTag::OnDemand))
             slots[static_cast<std::size_t>(pass_items_[i].layer)] = residency_.slots.at(run++);
     return slots;
-}
-
-MissRates ModelPlan::miss_rates() const {
-    return {.link_bytes_per_second = request_.link_bytes_per_second,
-            .memory_bytes_per_second = request_.memory_bytes_per_second,
-            .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte};
-}
-
-MissRules ModelPlan::miss_rules() const {
-    MissRules rules{.misses = request_.misses};
-    if (request_.misses != ExpertMisses::Auto) return rules;
-    rules.costs.resize(static_cast<std::size_t>(pass_items_.back().layer));
-    for (const PassItem& item : pass_items_)
-        if (item.tag == PlanTag::OnDemand)
-            rules.costs[static_cast<std::size_t>(item.layer)] = miss_cost(item, request_.rates, miss_rates());
-    return rules;
 }
 
 bool ModelPlan::is_on_host(std::size_t i) const {

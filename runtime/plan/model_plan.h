@@ -33,8 +33,8 @@ struct ModelPlanRequest {
     /// false: where experts stream, device memory for them is slots, and all are in host memory; true: those on the
     /// device stay there, and only the others are in host memory.
     bool fixed_experts = false;
-    /// What happens to needed experts that are not on the device. Cpu: fixed_experts counts as true. All but Copy
-    /// require `rates` of the CPU.
+    /// What happens to needed experts that are not on the device. Cpu: fixed_experts counts as true, and `rates`
+    /// must be those of the CPU.
     ExpertMisses misses = ExpertMisses::Copy;
     /// Most bytes of a weight item, experts left out; 0: item_limit() of the budget, or kMinItemBytes if that does not
     /// fit, and at most kMostBytesBesideDemand if experts and other weights stream
@@ -112,8 +112,6 @@ public:
                                      : std::span<const double>(counted_hits_.at(static_cast<std::size_t>(layer)));
     }
     [[nodiscard]] ExpertMisses misses() const { return request_.misses; }
-    /// Returns how passes serve experts that are not on the device.
-    [[nodiscard]] MissRules miss_rules() const;
     /// Returns whether pass item `i` is in host memory, to be copied from there. Of KV: a part of it.
     [[nodiscard]] bool is_on_host(std::size_t i) const;
     /// Returns the bytes of pinned host memory for everything that streams: whole weight items, and the part of the KV
@@ -131,7 +129,6 @@ private:
     [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
     // Sets what a pass is expected to copy and to take, after the hits have changed.
     void expect_anew();
-    [[nodiscard]] MissRates miss_rates() const;
     // Whether the copy of an expert can wait for copies of other weights.
     [[nodiscard]] bool experts_and_others_stream() const;
 

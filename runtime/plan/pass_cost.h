@@ -5,16 +5,44 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <vector>
 
 #include "kernels/base/dtype.h"
-#include "offload/byte_cost.h"
 
 namespace slipstream {
 
+/// Seconds that a byte takes in a pass, piecewise linear in the number of vectors that it is multiplied with: tokens of
+/// the pass; for KV, tokens times query heads per kv head. Flat while memory bandwidth is the limit, then rising.
+class ByteCost {
+public:
+    struct Point {
+        double vectors = 0.0;
+        double seconds = 0.0;  // seconds per byte, for all vectors together
+    };
+
+    /// Makes a cost of 0.
+    ByteCost() = default;
+    /// `points` must have ascending vectors > 0, and seconds >= 0 (CHECKed). Below the first point its seconds apply.
+    /// Past the last point the seconds per vector of the last one apply.
+    explicit ByteCost(std::vector<Point> points);
+    /// Makes the roofline of a device: memory of `bytes_per_second`, and `flops_per_second` with `flops_per_byte`
+    /// operations for each vector. All > 0 (CHECKed).
+    [[nodiscard]] static ByteCost roofline(double bytes_per_second, double flops_per_second, double flops_per_byte);
+
+    /// Returns the seconds per byte for so many vectors.
+    [[nodiscard]] double seconds(double vectors) const;
+    /// Returns this cost with all seconds multiplied by `factor`.
+    [[nodiscard]] ByteCost scaled(double factor) const;
+    /// Returns the points that were given to the constructor, or those of roofline() or scaled(); empty: a cost of 0.
+    [[nodiscard]] const std::vector<Point>& points() const { return points_; }
+
+private:
+    std::vector<Point> points_;
+};
+
 /// Rates of one device.
 struct PassRates {
-    // Costs by the vectors that a byte is multiplied with: tokens of the pass; of KV, tokens times query heads per kv
-    // head.
     std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]: cost of a byte of weights
     ByteCost kv;                                // cost of a byte of the KV cache, in its type
     double layer_seconds = 0.0;                 // seconds per layer, for any pass: launches, reductions between devices

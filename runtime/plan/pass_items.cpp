@@ -126,8 +126,6 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
     const auto tokens = static_cast<double>(load.n_tokens);
     const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
     LayerMisses misses(load);
-    std::int64_t layer_of_share = -1;
-    double copied_share = 1.0;
     for (const PassItem& pass_item : items) {
         PlanItem item{.tag = pass_item.tag,
                       .bytes = pass_item.bytes,
@@ -150,13 +148,6 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
         item.read_share = share;
         item.slot_saves = misses.saved_by_slot_of(pass_item);
         const double vectors = chosen >= 1.0 ? tokens : tokens * chosen / share;
-        if (pass_item.tag == PlanTag::OnDemand && load.misses == ExpertMisses::Auto) {
-            if (pass_item.layer != layer_of_share) {  // the experts of a layer are alike
-                layer_of_share = pass_item.layer;
-                copied_share = share_to_copy(vectors, miss_cost(pass_item, rates, load.miss_rates));
-            }
-            item.copied_share = copied_share;
-        }
         for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += share * static_cast<double>(part.bytes) *
                                     rates.weights[static_cast<std::size_t>(part.dtype)].seconds(vectors);
@@ -164,13 +155,6 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
         schedule.push_back(item);
     }
     return schedule;
-}
-
-MissCost miss_cost(const PassItem& expert, const PassRates& rates, const MissRates& miss_rates) {
-    MissCost cost{.rates = miss_rates};
-    for (const PassItem::Part& part : expert.parts)
-        cost.parts.push_back({static_cast<double>(part.bytes), rates.weights[static_cast<std::size_t>(part.dtype)]});
-    return cost;
 }
 
 std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers, ExpertMisses misses) {

@@ -11,7 +11,7 @@
 
 #include "offload/residency_plan.h"
 #include "runtime/cache/kv_cache.h"
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/model/weights.h"
@@ -73,11 +73,7 @@ struct PassLoad {
     double miss_factor = 1.0;  // as of expected_misses()
     /// [layers]: `counted` of expected_misses() for the experts of each layer, or empty; empty: of none
     std::span<const std::vector<double>> counted_hits{};
-    ExpertMisses misses = ExpertMisses::Copy;
-    MissRates miss_rates{};  // only of Auto
 };
-/// Returns what an expert costs that the device lacks, if `rates` are those of the CPU.
-[[nodiscard]] MissCost miss_cost(const PassItem& expert, const PassRates& rates, const MissRates& miss_rates);
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.
 [[nodiscard]] std::vector<PlanItem> plan_schedule(std::span<const PassItem> pass_items, const PassRates& rates,

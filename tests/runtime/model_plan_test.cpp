@@ -316,34 +316,6 @@ TEST(ModelPlan, ExpertsOnTheCpuAreNotCopied) {
     EXPECT_THROW(ModelPlan{request}, OutOfBudget);
 }
 
-// Half of the misses cost the CPU as long as the others cost the link, and so half are copied.
-TEST(ModelPlan, AutoSplitsMissesByTheRates) {
-    const MixtureShape shape;
-    ModelPlanRequest request = shape.request(12 * kGiB);
-    request.pass_tokens = 1;
-    request.link_bytes_per_second = 800e9;
-    const ModelPlan all(request);
-    request.misses = ExpertMisses::Auto;
-    const ModelPlan half(request);
-    const auto bytes = [](const ModelPlan& plan) {
-        return static_cast<double>(plan.residency().streamed_weights_bytes);
-    };
-    EXPECT_EQ(half.expert_slots(), all.expert_slots());
-    EXPECT_NEAR(bytes(half), 0.5 * bytes(all), 1.0);
-    EXPECT_EQ(half.residency().most_streamed_weights_bytes, all.residency().most_streamed_weights_bytes);
-    // With 64 tokens an expert has four; the CPU reads it once for all of them.
-    request.link_bytes_per_second = 20e9;
-    const ModelPlan few(request);
-    EXPECT_LT(bytes(few), 0.03 * bytes(all));
-    EXPECT_LE(few.pass(64).seconds, all.pass(64).seconds * (1.0 + 1e-9));
-    const MissRules rules = few.miss_rules();
-    ASSERT_EQ(rules.costs.size(), 16U);
-    EXPECT_EQ(rules.costs[3].bytes(), 3.0 * 896 * 4096 * 2);
-    EXPECT_DOUBLE_EQ(rules.costs[3].copy_seconds(), rules.costs[3].bytes() / 20e9);
-    EXPECT_DOUBLE_EQ(rules.costs[3].compute_seconds(1.0), rules.costs[3].bytes() / 800e9);
-    EXPECT_TRUE(all.miss_rules().costs.empty());
-}
-
 // A larger budget has larger items, and so a larger ring.
 TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const Shape shape;

@@ -41,19 +41,6 @@ struct ExpertSlots {
     std::optional<std::uint64_t> shuffle_seed;
 };
 
-/// Returns rules by which a copy takes as long as computing on the CPU: about half of what is missed is copied.
-[[nodiscard]] inline MissRules even_misses(const Model& model, const ExpertSlots& slots) {
-    MissRules rules{.misses = slots.misses, .shuffle_seed = slots.shuffle_seed};
-    if (slots.misses != ExpertMisses::Auto) return rules;
-    rules.costs.resize(static_cast<std::size_t>(model.config().n_layers()));
-    for (const WeightItem& item : model.items())
-        if (item.expert != kNoExpert)
-            rules.costs[static_cast<std::size_t>(item.layer)] = {
-                .parts = {{static_cast<double>(item.bytes), ByteCost({{.vectors = 1000.0, .seconds = 1.0}})}},
-                .rates = {.link_bytes_per_second = 1.0}};
-    return rules;
-}
-
 /// A model split over CPU devices, by layers unless a constructor takes another SplitKind, with its runner.
 struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
@@ -125,7 +112,7 @@ protected:
                                  .kv = kv_placement(models.back()->config(), streams, on),
                                  .ring_bytes = ring_bytes});
             if (!slots_) continue;
-            of_runner.back().misses = even_misses(*models.back(), *slots_);
+            of_runner.back().misses = {.misses = slots_->misses, .shuffle_seed = slots_->shuffle_seed};
             if (!slots_->has_slots()) continue;
             for (const LayerConfig& layer : models.back()->config().layers)
                 of_runner.back().expert_slots.push_back(

@@ -83,11 +83,11 @@ TEST(OffloadOptions, ExpertsOnTheCpuAreForCpuDevices) {
     const auto how = [](const std::string& value, const std::vector<DeviceKind>& devices) {
         return options_of({{"experts", {value}}, {"device-memory", {"20M"}}}, devices).experts;
     };
-    EXPECT_EQ(options_of({{"device-memory", {"20M"}}}, {kCpu}).experts, ExpertMisses::Auto);
-    EXPECT_EQ(how("auto", {kCpu, kCpu}), ExpertMisses::Auto);
+    EXPECT_EQ(options_of({{"device-memory", {"20M"}}}, {kCpu}).experts, std::nullopt);
+    EXPECT_EQ(how("auto", {kCpu, kCpu}), std::nullopt);
     EXPECT_EQ(how("copy", {kCpu}), ExpertMisses::Copy);
     EXPECT_EQ(how("cpu", {kCpu}), ExpertMisses::Cpu);
-    EXPECT_EQ(how("auto", {kCard}), ExpertMisses::Auto);
+    EXPECT_EQ(how("auto", {kCard}), std::nullopt);
     EXPECT_EQ(how("copy", {kCard, kCpu}), ExpertMisses::Copy);
     for (const std::vector<DeviceKind>& devices : {std::vector{kCard}, {kCard, kCpu}})
         EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(how("cpu", devices)); }),

@@ -14,7 +14,7 @@
 
 #include "draft/drafter.h"
 #include "kernels/base/dtype.h"
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model_shard.h"
 #include "runtime/text/chat/prompt_template.h"
@@ -36,8 +36,8 @@ struct OffloadOptions {
     std::size_t host_memory = 0;                // most bytes of pinned memory: what streams, and the MTP head
     std::optional<std::size_t> ring;            // bytes of each device's transfer ring; not given: planned
     std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
-    ExpertMisses experts = ExpertMisses::Auto;  // what happens to needed experts that a CPU device lacks; a GPU's are
-                                                // copied
+    std::optional<ExpertMisses> experts{};      // what becomes of needed experts that a device lacks; no value: a GPU's
+                                                // are copied, the CPU computes those of CPU devices
     std::string experts_demanded{};             // option on the command line that gave `experts`; empty: none
     std::optional<SplitKind> split{};           // how the model is split over several devices; no value: by layers
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none

@@ -50,7 +50,7 @@ std::unique_ptr<ModelRunner> make_runner(const LoadedModel& model, const RunNeed
             .model = model.models()[i].get(), .kv = model.kv_placement(i), .ring_bytes = model.ring_bytes(i)});
         if (model.plan() != nullptr) {
             shard.expert_slots = model.plan()->ranks()[i].expert_slots();
-            shard.misses = model.plan()->ranks()[i].miss_rules();
+            shard.misses.misses = model.plan()->ranks()[i].misses();
         }
         if (model.devices().size() == 1) break;
         shard.layers = model.shards()[i].layers;

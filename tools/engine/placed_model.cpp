@@ -75,7 +75,8 @@ PlacedModel::PlacedModel(PlacedModel&&) noexcept = default;
 PlacedModel::~PlacedModel() = default;
 
 ExpertMisses PlacedModel::expert_misses(std::size_t device) const {
-    return devices_[device].device->kind() == DeviceKind::Cuda ? ExpertMisses::Copy : offload_.experts;
+    return devices_[device].device->kind() == DeviceKind::Cuda ? ExpertMisses::Copy
+                                                               : offload_.experts.value_or(ExpertMisses::Cpu);
 }
 
 // Refuses --experts for a model that has none, and says what it does on each device.
@@ -86,14 +87,11 @@ void PlacedModel::check_experts() const {
             fmt::format("{}: {} has no experts; leave it out", offload_.experts_demanded, path().string()));
     }
     if (!budgeted_) return;
-    callbacks_.choice("experts", expert_misses_name(offload_.experts),
-                      "what ends first, a copy or computing on the CPU");
     for (std::size_t i = 0; i < devices_.size(); ++i)
-        if (expert_misses(i) != offload_.experts)
-            callbacks_.detail(
-                fmt::format("experts: all that {} lacks are copied, since the CPU's products have other "
-                            "bits than the GPU's",
-                            devices_[i].choice.name()));
+        callbacks_.detail(expert_misses(i) == ExpertMisses::Cpu
+                              ? fmt::format("experts that {} lacks are computed from host memory, by the same cores",
+                                            devices_[i].choice.name())
+                              : fmt::format("experts that {} lacks are copied", devices_[i].choice.name()));
 }
 
 DeviceForms PlacedModel::device_forms() const {

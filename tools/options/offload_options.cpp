@@ -134,8 +134,9 @@ std::optional<ExpertMisses> experts_setting(const Settings& settings) {
     const Setting* setting = settings.find("experts");
     if (setting == nullptr) return std::nullopt;
     const std::string& value = setting->values.back();
-    for (const ExpertMisses known : {ExpertMisses::Auto, ExpertMisses::Copy, ExpertMisses::Cpu})
-        if (value == expert_misses_name(known)) return known;
+    if (value == "auto") return std::nullopt;
+    if (value == "copy") return ExpertMisses::Copy;
+    if (value == "cpu") return ExpertMisses::Cpu;
     throw UsageError(fmt::format("{}: auto, copy or cpu expected, found '{}'", setting->where, value));
 }
 
@@ -192,9 +193,8 @@ std::vector<OptionSpec> offload_option_specs() {
         {"link-gib-s", "--link-gib-s", "X[,X]",
          "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
         {"experts", "--experts", "HOW",
-         "What happens to an expert that a pass needs and the device lacks: copy over the link, compute on the cpu "
-         "from "
-         "host memory, or auto: what ends first; a GPU's are always copied [auto]",
+         "What becomes of an expert that a pass needs and the device lacks: it is copied over the link, or computed on "
+         "the cpu from host memory; auto: copy for a GPU, which supports nothing else, and cpu for a CPU device [auto]",
          OptionRole::Value, "auto, copy, cpu"},
         {"split", "--split", "KIND",
          "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
@@ -238,7 +238,7 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
-    options.experts = experts_setting(settings).value_or(ExpertMisses::Auto);
+    options.experts = experts_setting(settings);
     if (const Setting* setting = settings.on_command_line("experts")) options.experts_demanded = setting->where;
     ShareSettings shares = share_settings(settings, devices.size());
     options.split = shares.split;

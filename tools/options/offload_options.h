@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "runtime/model/model_shard.h"
 
 namespace slipstream::tools {
@@ -53,7 +53,7 @@ inline constexpr double kMostLinkGib = 1e6;  // largest value of --link-gib-s, i
 /// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
-/// Returns --experts; nothing if it is not given, which means Auto. Throws UsageError.
+/// Returns --experts; nothing if it is `auto` or not given. Throws UsageError.
 [[nodiscard]] std::optional<ExpertMisses> experts_setting(const Settings& settings);
 /// Throws RequestError if --experts is `cpu`, for a run in which a GPU computes.
 void check_experts_on_gpu(const Settings& settings);

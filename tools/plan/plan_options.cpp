@@ -59,7 +59,7 @@ PlacementSettings placement_settings(const Settings& settings, int n_devices) {
     placement.ring_bytes = size(settings, "ring");
     placement.link_bytes_per_second = links(settings, n_devices);
     placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
-    placement.experts = experts_setting(settings).value_or(ExpertMisses::Auto);
+    placement.experts = experts_setting(settings);
     return placement;
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/experts/miss_split.h"
+#include "runtime/experts/miss_rules.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
 
@@ -21,7 +21,7 @@ struct PlacementSettings {
     std::vector<double> link_bytes_per_second;  // [1] or [n_devices]; infinity: not throttled; empty: not given
     std::optional<std::size_t> ring_bytes;
     std::optional<std::int64_t> expect_tokens;
-    ExpertMisses experts = ExpertMisses::Auto;
+    std::optional<ExpertMisses> experts{};  // as OffloadOptions::experts
 };
 /// Reads the placement options. Throws UsageError if a value is malformed or if a list has neither one value nor one
 /// for each of the `n_devices` devices.

@@ -114,19 +114,8 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     if (experts.hits > 0.0 || experts.regime == ExpertRegime::InSlots)
         out.add("hits", fmt::format("{} % of the experts chosen for a token are expected on the {} ({})",
                                     percent_text(experts.hits), several ? "devices" : "device", origin));
-    if (experts.regime == ExpertRegime::OnCpu) {
-        out.add("misses", "computed by the CPU from host memory; none are copied (--experts cpu)");
-    } else if (const double missed = experts.cpu_bytes + experts.copied_bytes;
-               experts.cpu_bytes > 0.0 && missed > 0.0) {
-        out.add("misses",
-                fmt::format("{} % of them are expected to be computed by the CPU from host memory, the "
-                            "others are copied (passes of {})",
-                            percent_text(experts.cpu_bytes / missed), counted(report.plan.pass_tokens(), "token")));
-    }
-    if (detail == PlanDetail::Formulas && experts.cpu_bytes > 0.0 && experts.regime != ExpertRegime::OnCpu)
-        out.add("split of misses",
-                "s of a layer's misses are copied: the least maximum of s x copy seconds, (1 - s) x "
-                "seconds of the CPU, and the bytes of both over the rate of host memory");
+    if (experts.regime == ExpertRegime::OnCpu)
+        out.add("misses", "computed by the CPU from host memory, none are copied (--experts)");
     if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
         out.add(
             "copied experts",

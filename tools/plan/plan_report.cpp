@@ -65,7 +65,8 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
              .link_bytes_per_second = hardware.link_of(i),
              .memory_bytes_per_second = hardware.memory_bytes_per_second,
              .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte,
-             .misses = hardware.devices_in_host_memory ? request.experts : ExpertMisses::Copy});
+             .misses =
+                 hardware.devices_in_host_memory ? request.experts.value_or(ExpertMisses::Cpu) : ExpertMisses::Copy});
     return placement;
 }
 

@@ -326,7 +326,8 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
     for (const std::int64_t less : {24, 17, 10, 3}) {
         SCOPED_TRACE(less);
         std::string text;
-        const nlohmann::json stats = generated({"--device-memory", budget(less), "--ring", "2M"}, text);
+        const nlohmann::json stats =
+            generated({"--device-memory", budget(less), "--ring", "2M", "--experts", "copy"}, text);
         EXPECT_EQ(text, resident);
         const nlohmann::json& row = stats["plan"]["device_memory"][0];
         std::int64_t sum = 0;
@@ -360,14 +361,16 @@ TEST(RandomModelProgram, SlotsOfExpertsChangeBytesAndNoText) {
     EXPECT_GT(slots_before, 20.0 * (1 << 20)) << "most experts have slots in the end";
     const std::string session = (folder.path() / "session").string();
     std::string text;
+    static_cast<void>(generated(
+        {"--session", session, "-n", "20", "--device-memory", budget(17), "--ring", "2M", "--experts", "copy"}, text));
     static_cast<void>(
-        generated({"--session", session, "-n", "20", "--device-memory", budget(17), "--ring", "2M"}, text));
-    static_cast<void>(run_with_statistics({"generate", "--session", session, "-n", "40", "-t", "1", "--devices", "cpu",
-                                           "--device-memory", budget(3), "--ring", "2M", "--tables", "off"},
-                                          text));
-    const ProgramResult fixed =
-        run_program({"generate", "--session", session, "-n", "60", "-t", "1", "--devices", "cpu", "--device-memory",
-                     budget(10), "--ring", "2M", "--host-memory", "48M", "--tables", "off", "--no-config"});
+        run_with_statistics({"generate", "--session", session, "-n", "40", "-t", "1", "--devices", "cpu",
+                             "--device-memory", budget(3), "--ring", "2M", "--experts", "copy", "--tables", "off"},
+                            text));
+    const ProgramResult fixed = run_program(
+        {"generate", "--session",       session,    "-n",         "60", "-t",        "1",    "--devices",
+         "cpu",      "--device-memory", budget(10), "--ring",     "2M", "--experts", "copy", "--host-memory",
+         "48M",      "--tables",        "off",      "--no-config"});
     EXPECT_EQ(fixed.code, 0) << fixed.err;
     EXPECT_EQ(fixed.out, resident);
     EXPECT_THAT(fixed.err, HasSubstr("experts on the device stay there; to change them, all experts would be in host "
@@ -397,8 +400,9 @@ protected:
     [[nodiscard]] std::vector<std::string> in_slots(const std::vector<std::string>& more, int n_devices = 1) const {
         const std::int64_t budget =
             n_devices == 1 ? all_ - (std::int64_t{24} << 20) : all_ / 2 + (std::int64_t{8} << 20);
-        std::vector<std::string> arguments{"--devices", n_devices == 1 ? "cpu" : "cpu,cpu", "--device-memory",
-                                           std::to_string(budget)};
+        std::vector<std::string> arguments{"--devices",       n_devices == 1 ? "cpu" : "cpu,cpu",
+                                           "--device-memory", std::to_string(budget),
+                                           "--experts",       "copy"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return arguments;
     }
@@ -580,8 +584,9 @@ TEST(RandomModelProgram, AMixtureCopiesTheExpertsThatItsTokensChose) {
                                                {"--devices", "cpu,cpu", "--draft", "none"}}) {
         std::vector<std::string> arguments = more;
         const bool two = more[1] == "cpu,cpu";
-        arguments.insert(arguments.end(), {"--device-memory", std::to_string(two ? all / 2 + (std::int64_t{16} << 20)
-                                                                                 : all - (std::int64_t{12} << 20))});
+        arguments.insert(arguments.end(),
+                         {"--experts", "copy", "--device-memory",
+                          std::to_string(two ? all / 2 + (std::int64_t{16} << 20) : all - (std::int64_t{12} << 20))});
         std::string text;
         const nlohmann::json stats = generated(arguments, text);
         EXPECT_EQ(text, resident);

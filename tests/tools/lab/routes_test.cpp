@@ -414,7 +414,7 @@ json routes_of(const std::vector<std::string>& more) {
     const ProgramResult result = run_program(run);
     EXPECT_EQ(result.code, 0) << result.err;
     const bool limited = std::ranges::find(more, "--device-memory") != more.end();
-    EXPECT_EQ(result.err.find("weights stream") != std::string::npos, limited) << result.err;
+    EXPECT_EQ(result.err.find(" on the device") != std::string::npos, limited) << result.err;
     return json::parse(result.out, nullptr, false);
 }
 

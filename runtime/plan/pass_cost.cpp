@@ -1,4 +1,4 @@
-#include "offload/byte_cost.h"
+#include "runtime/plan/pass_cost.h"
 
 #include <algorithm>
 #include <utility>
