@@ -8,7 +8,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 62;  // of a file; more tokens than anybody generates
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 62;  // that a file may name
 
 // Most that a number is which each token multiplies by `decay` and may increase by 1.
 constexpr float most_of(float decay) {

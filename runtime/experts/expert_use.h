@@ -43,7 +43,7 @@ public:
 
     [[nodiscard]] std::int64_t n_experts() const { return static_cast<std::int64_t>(ranks_.size()); }
     [[nodiscard]] const ExpertCounts& counts() const { return counts_; }
-    /// Returns [n_experts]: how often a token chose the expert of that rank, of late.
+    /// Returns [n_experts]: how often tokens chose the expert of that rank, each token's share decayed by kRankDecay.
     [[nodiscard]] std::span<const float> ranks() const { return ranks_; }
     /// Returns the tokens that were added, those of which nothing was known left out.
     [[nodiscard]] std::uint64_t n_tokens() const { return n_tokens_; }

@@ -1,6 +1,6 @@
-// Which experts of a layer have slots (device memory of one expert): those that the text has chosen most often of late.
-// Pure: no clocks, no devices. Layers are chosen for one by one, each with slots of its own: one set for all layers
-// would lose every expert before its layer comes again, once a token's experts exceed it.
+// Which experts of a layer have slots (device memory of one expert): those that the text chose most often, by decayed
+// counts. Pure: no clocks, no devices. Layers are chosen for one by one, each with slots of its own: one set for all
+// layers would lose every expert before its layer comes again, once a token's experts exceed it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace slipstream {
 
-/// How often the experts of a layer were chosen of late: each token multiplies all counts by kDecay, then adds 1 to
-/// those of the experts that it chose.
+/// Decayed counts of how often the experts of a layer were chosen: each token multiplies all counts by kDecay, then
+/// adds 1 to those of the experts that it chose.
 class ExpertCounts {
 public:
     static constexpr float kDecay = 0.98F;

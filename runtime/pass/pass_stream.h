@@ -91,8 +91,8 @@ public:
     /// Returns [layers]: the use of experts by what was counted, and by what go_on_from() was given; of a layer without
     /// experts, that of none. Empty if there are no slots.
     [[nodiscard]] std::span<const ExpertUse> expert_use() const { return uses_; }
-    /// Counts go on from `uses`, [layers]: of each that is not of no experts. Sizes must be those of the model
-    /// (CHECKed). Requires slots (CHECKed).
+    /// Counts go on from `uses`, [layers]; layers whose use has no experts are left as they are. Sizes must be those of
+    /// the model (CHECKed). Requires slots (CHECKed).
     void go_on_from(std::span<const ExpertUse> uses);
     /// Returns the bytes that fill_slots() copies.
     [[nodiscard]] std::size_t filling_bytes() const;

@@ -90,21 +90,19 @@ double expert_hits(const SplitPlan& plan, double miss_factor) {
 ExpertPlan expert_plan(const SplitPlan& plan) {
     Sums sums;
     ExpertPlan out = summed_layers(plan, sums, std::nullopt);
-    bool copies = true;
     for (const ModelPlan& rank : plan.ranks()) {
         ResidencyRequest request = rank.residency_request(plan.pass_tokens(), rank.context_tokens());
         const auto of_experts = [&] { return copied_bytes(request, rank.residency().resident_bytes).on_demand; };
         const double copied = of_experts();
         out.copied_bytes += copied;
-        copies = copies && request.copies_on_demand;
         request.copies_on_demand = true;
         out.cpu_bytes += of_experts() - copied;
     }
-    out.regime = out.n_slots > 0                    ? ExpertRegime::InSlots
-                 : sums.n_resident == out.n_experts ? ExpertRegime::Fit
-                 : !copies                          ? ExpertRegime::OnCpu
-                 : sums.n_resident > 0              ? ExpertRegime::Fixed
-                                                    : ExpertRegime::Stream;
+    out.regime = out.n_slots > 0                                  ? ExpertRegime::InSlots
+                 : sums.n_resident == out.n_experts               ? ExpertRegime::Fit
+                 : out.cpu_bytes > 0.0 && out.copied_bytes == 0.0 ? ExpertRegime::OnCpu
+                 : sums.n_resident > 0                            ? ExpertRegime::Fixed
+                                                                  : ExpertRegime::Stream;
     return out;
 }
 

@@ -110,8 +110,8 @@ public:
     /// where nothing is counted. Empty if there are no slots.
     [[nodiscard]] std::vector<ExpertUse> expert_use() const;
     /// Counts go on from `use`, as expert_use() returns it, and free slots get the experts of the highest counts
-    /// (PassStream::fill_slots()), between two passes. Layers of no experts, and missing ones, are left as they are.
-    /// on_progress(done, total) is called after each layer, in bytes. Returns the bytes that were copied.
+    /// (PassStream::fill_slots()), between two passes. Layers whose use has no experts, and missing layers, are left as
+    /// they are. on_progress(done, total) is called after each layer, in bytes. Returns the bytes that were copied.
     std::size_t start_slots(std::span<const ExpertUse> use,
                             const std::function<void(std::size_t done, std::size_t total)>& on_progress);
     /// Whether all slots of experts, on all ranks, have one.

@@ -38,7 +38,7 @@ struct OffloadOptions {
     std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
     std::optional<ExpertMisses> experts{};      // what becomes of needed experts that a device lacks; no value: a GPU's
                                                 // are copied, the CPU computes those of CPU devices
-    std::string experts_demanded{};             // option on the command line that gave `experts`; empty: none
+    std::string experts_demanded{};             // option on the command line that gave `experts`
     std::optional<SplitKind> split{};           // how the model is split over several devices; no value: by layers
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
     std::vector<double> shares{};               // relative shares of the model, [devices]; empty: planned

@@ -121,7 +121,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    if (plan_->streams() && config().has_experts() && tables_folder()) {
+    if (plan_->sums().slot_bytes > 0 && tables_folder()) {
         kept_expert_counts_.emplace(*tables_folder(), files(),
                                     [callbacks = callbacks()](std::string_view line) { callbacks.note(line); });
         expert_use_ = kept_expert_counts_->read();

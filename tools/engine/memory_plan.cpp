@@ -149,7 +149,7 @@ std::string no_slots_text(const ExpertPlan& plan, const std::string& fixed_note)
         case ExpertRegime::InSlots:
             return {};
         case ExpertRegime::OnCpu:
-            return "experts on the device stay there, since none are copied (--experts cpu)";
+            return "experts on the device stay there, since none are copied (--experts)";
         case ExpertRegime::Fixed:
         case ExpertRegime::Stream:
             break;

@@ -239,7 +239,8 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
     options.experts = experts_setting(settings);
-    if (const Setting* setting = settings.on_command_line("experts")) options.experts_demanded = setting->where;
+    if (const Setting* setting = settings.on_command_line("experts"); setting != nullptr && options.experts)
+        options.experts_demanded = setting->where;
     ShareSettings shares = share_settings(settings, devices.size());
     options.split = shares.split;
     options.split_where = std::move(shares.split_where);

@@ -237,11 +237,6 @@ PlanRequest plan_request(CommandContext& context) {
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
     request.split = split_setting(settings).value_or(SplitKind::Layers);
     request.hardware = chosen_hardware(context, request);
-    if (const auto folder = tables_folder(settings);
-        folder && request.model.files && request.model.config.has_experts() && !request.assumed_hits)
-        request.counted_hits = counted_hits(KeptExpertCounts(*folder, *request.model.files, [&](std::string_view line) {
-                                                context.console.note(line);
-                                            }).read());
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
@@ -268,8 +263,15 @@ PlanRequest plan_request(CommandContext& context) {
     request.experts = placement.experts;
     if (!hardware.devices_in_host_memory) check_experts_on_gpu(settings);
     if (const Setting* setting = settings.on_command_line("experts");
-        setting != nullptr && !request.model.config.has_experts())
+        setting != nullptr && request.experts && !request.model.config.has_experts())
         throw RequestError(fmt::format("{}: {} has no experts; leave it out", setting->where, request.model.name));
+    const bool has_slots = request.model.config.has_experts() &&
+                           (!hardware.devices_in_host_memory || request.experts == ExpertMisses::Copy);
+    if (const auto folder = tables_folder(settings);
+        folder && request.model.files && has_slots && !request.assumed_hits)
+        request.counted_hits = counted_hits(KeptExpertCounts(*folder, *request.model.files, [&](std::string_view line) {
+                                                context.console.note(line);
+                                            }).read());
     request.pass_tokens = placement.expect_tokens;
     request.ring_bytes = placement.ring_bytes.value_or(0);
     if (!request.profile) request.offload_options = streaming_options(settings);
