@@ -1,6 +1,7 @@
 // Layers shared out over devices, planned by shapes: who gets how many, and what a pass then takes.
 #include "runtime/plan/split_plan.h"
 
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "runtime/plan/expert_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tests/support/layers.h"
 #include "tests/support/sanitizers.h"
@@ -71,6 +73,33 @@ struct Shape {
 };
 
 constexpr std::size_t kRoomy = std::size_t{1} << 40;
+
+// Whether experts are on the CPU is what all devices do together: a rank that computes what it lacks may lack nothing.
+TEST(SplitPlan, ARankThatWouldCopyNothingDoesNotHideThatAnotherCopies) {
+    Shape shape;
+    for (LayerConfig& layer : shape.config.layers)
+        layer.feed_forward = {.experts = {.n_experts = 16, .n_chosen = 2, .d_ff = 1024}};
+    shape.weights = shape_of_weights(shape.config);
+    SplitPlanRequest asked = shape.request({Room{600 * kMiB}, Room{kRoomy}});
+    asked.shards = deal_parts(SplitKind::Layers, shape.config, shape.weights, std::vector<std::int64_t>{12, 12});
+    std::array<ExpertMisses, 2> misses{ExpertMisses::Copy, ExpertMisses::Cpu};
+    asked.rank_request = [&misses, of_rank = asked.rank_request](std::size_t rank, const ModelConfig& thin,
+                                                                 const ModelWeights& views) {
+        ModelPlanRequest request = of_rank(rank, thin, views);
+        request.fixed_experts = true;
+        request.misses = misses[rank];
+        return request;
+    };
+    const ExpertPlan copied = expert_plan(SplitPlan(asked));
+    EXPECT_EQ(copied.regime, ExpertRegime::Fixed);
+    EXPECT_GT(copied.copied_bytes, 0.0);
+    EXPECT_EQ(copied.cpu_bytes, 0.0);
+    misses.fill(ExpertMisses::Cpu);
+    const ExpertPlan computed = expert_plan(SplitPlan(asked));
+    EXPECT_EQ(computed.regime, ExpertRegime::OnCpu);
+    EXPECT_EQ(computed.copied_bytes, 0.0);
+    EXPECT_GT(computed.cpu_bytes, 0.0);
+}
 
 TEST(SplitPlan, TwoLinksHalveAPass) {
     const Shape shape;
