@@ -11,11 +11,12 @@
 
 namespace slipstream {
 
-/// The use of a layer's experts by committed tokens, in their order. The rank of an expert is how many others have a
-/// higher count. Slots follow counts, so a chosen expert whose rank was below the number of slots had one, but for a
-/// few tokens that slots lag behind. Ranks are taken before the token itself counts: the share of the counts that the
-/// highest ones have would be too high, since counts of about 50 tokens are high by chance, too ("Experts: hits by
-/// rank" in runtime/NOTES.md).
+/// How committed tokens, in their order, used the experts of a layer. The rank of an expert is the number of experts
+/// with higher counts. Slots go to the experts of the highest counts, so a chosen expert had a slot if its rank was
+/// below the number of slots; an expert whose count has just risen gets its slot some tokens later. The rank of a
+/// chosen expert is taken before the token itself is counted. Another estimate of hits is too high: the share that the
+/// highest counts have of all counts. Counts cover about 50 tokens, so some are high by chance ("Experts: hits by rank"
+/// in runtime/NOTES.md).
 class ExpertUse {
 public:
     /// Tokens that counts need to settle: the sum of the weights that they give to tokens, 1 / (1 - kDecay). Ranks are

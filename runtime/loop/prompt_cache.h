@@ -11,11 +11,11 @@
 // grow, of a path of KV chunks without a branch the states after its last two such positions stay (thin_states()): a
 // conversation goes on from there, and other texts branch off where other texts did.
 //
-// The memory is bounded. States, and KV chunks without a KV chunk after them, are dropped, the least recently used
-// first; states before KV chunks of the same text, since they free more, and new ones may come to be at another
-// position. Each use of a KV chunk is one of all KV chunks before it, and each use of states one of their KV chunk; so
-// the least recently used of all KV chunks never has a KV chunk after it, nor states. While a text grows, room for its
-// states is left, without which its KV chunks are of no use.
+// The memory is bounded. What was used least recently is dropped first: states, and KV chunks that no kept KV chunk
+// follows. Of one text, states are dropped before KV chunks: they free more memory, and the KV chunks become useful
+// again as soon as the text has states at another position. To use a KV chunk is to use all KV chunks before it, and to
+// use states is to use their KV chunk. So the least recently used KV chunk has no KV chunk after it, and no states.
+// While a text grows, memory for one of its states is left free, since its KV chunks are useless without any.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,9 +11,9 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_faults.h"
 #include "runtime/experts/slot_choice.h"
-#include "runtime/loop/generation_loop.h"
 #include "runtime/pass/expert_choices.h"
 #include "tests/support/expected_text.h"
+#include "tests/support/given_up_passes.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
@@ -385,28 +384,11 @@ TEST(ExpertSlots, APassGivenUpLeavesNothingBehind) {
             faults.stop = &cancel;
             SplitEngine engine(*files, {kLayers}, Streams::Nothing, ExpertSlots(slots), kRing,
                                {{.n_threads = 1, .link_bytes_per_second = 4e6, .faults = &faults}});
-            Sampler sampler(kTinySampling, kTinyVocab);
-            ExactVerifier verifier(sampler);
-            NoProposer none;
-            Sequence sequence(*engine.target);
-            GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
-            loop.begin(prompt_of(20));
-            for (std::int64_t left = 6; left > 0;) {
-                cancel = false;
-                // An expert takes 3 ms over this link, so most passes are hit between their copies.
-                std::thread stop([&, delay = 1 + random() % 40] {
-                    std::this_thread::sleep_for(std::chrono::milliseconds(delay));
-                    cancel = true;
-                });
-                const std::size_t n = loop.step(left, &cancel).size();
-                stop.join();
-                left -= static_cast<std::int64_t>(n);
-                n_given_up += n == 0 ? 1 : 0;
-                if (n > 0) continue;
-                cancel = false;
-                left -= std::ssize(loop.step(left, &cancel));
-            }
-            EXPECT_EQ(loop.text(), one.text);
+            // An expert takes 3 ms over this link, so most passes are hit between their copies.
+            const InterruptedText found = interrupted_text(
+                engine, prompt_of(20), 6, cancel, [&] { return std::chrono::milliseconds(1 + random() % 40); });
+            n_given_up += found.n_given_up;
+            EXPECT_EQ(found.text, one.text);
         }
     }
     EXPECT_GT(n_given_up, 0);
