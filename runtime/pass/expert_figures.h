@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "runtime/experts/distinct_experts.h"
+
 namespace slipstream {
 
 /// Sums over passes (Phase::Decode) and their chosen experts: an expert counts once for a pass, however many tokens of
@@ -15,6 +17,7 @@ struct ExpertFigures {
                                      // of a prompt by layers they came with those chunks
     std::uint64_t evicted = 0;       // experts that have lost their slots to others
     double wait_seconds = 0.0;       // waits for them of the thread that enqueues the pass
+    DistinctExperts distinct{};      // of passes, by their number of tokens
 
     ExpertFigures& operator+=(const ExpertFigures& other) {
         needed += other.needed;
@@ -23,6 +26,7 @@ struct ExpertFigures {
         copied_bytes += other.copied_bytes;
         evicted += other.evicted;
         wait_seconds += other.wait_seconds;
+        distinct += other.distinct;
         return *this;
     }
     friend ExpertFigures operator-(const ExpertFigures& later, const ExpertFigures& earlier) {
@@ -31,7 +35,8 @@ struct ExpertFigures {
                 .cpu = later.cpu - earlier.cpu,
                 .copied_bytes = later.copied_bytes - earlier.copied_bytes,
                 .evicted = later.evicted - earlier.evicted,
-                .wait_seconds = later.wait_seconds - earlier.wait_seconds};
+                .wait_seconds = later.wait_seconds - earlier.wait_seconds,
+                .distinct = later.distinct - earlier.distinct};
     }
 };
 

@@ -37,6 +37,9 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(limits.max_logit_rows);
+    if (model.config().has_experts())
+        for (const LayerConfig& layer : model.config().layers)
+            neighbours_.emplace_back(layer.feed_forward.experts.n_experts);
     // Passes of models with recurrent layers are enqueued op by op: which of its states a layer reads and writes
     // changes from pass to pass, and so does the number of steps, with the committed draft tokens that are not in a
     // state yet. A pass over a layer of experts waits for the router's logits and follows them.
@@ -46,6 +49,12 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
         return;
     graph_nodes_.reserve(std::min(limits.max_tokens, kMostGraphTokens));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
+}
+
+void Forward::count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
+    for (std::size_t layer = 0; layer < neighbours_.size(); ++layer)
+        for (const NodeId node : path) neighbours_[layer].add(choices.of(static_cast<std::int64_t>(layer), node));
+    if (streams_ != nullptr) streams_->count_choices(choices, path);
 }
 
 std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits& limits, Streaming streaming) {

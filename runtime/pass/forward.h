@@ -14,6 +14,7 @@
 #include "kernels/workspace.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/cache/pass_kv.h"
+#include "runtime/experts/distinct_experts.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/device_logits.h"
 #include "runtime/pass/logit_rows.h"
@@ -120,10 +121,11 @@ public:
     /// must outlive its use, and have room for the nodes of the caches of the passes.
     void note_choices_in(ExpertChoices* choices) { pass_.note_choices_in(choices); }
     /// Counts what the tokens at `path` chose, as `choices` has noted it: they are committed now. Slots go to experts
-    /// of high counts. Does nothing if nothing streams.
-    void count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
-        if (streams_ != nullptr) streams_->count_choices(choices, path);
-    }
+    /// of high counts.
+    void count_choices(const ExpertChoices& choices, std::span<const NodeId> path);
+    /// Returns [n_layers()]: the distinct experts of neighbours among the tokens that were counted; empty if no layer
+    /// has experts.
+    [[nodiscard]] std::span<const NeighbourExperts> neighbours() const { return neighbours_; }
     /// Returns the traffic of logits on the link since construction; all zero if the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
 
@@ -258,7 +260,8 @@ private:
     PassStream* streams_;  // null: nothing streams
     std::unique_ptr<Stream> stream_;
     ModelPass pass_;
-    std::unique_ptr<DeviceLogits> remote_;  // null if the host shares the device's memory
+    std::vector<NeighbourExperts> neighbours_;  // [n_layers()]; empty: no layer has experts
+    std::unique_ptr<DeviceLogits> remote_;      // null if the host shares the device's memory
     std::unique_ptr<PassGraphs> graphs_;
     std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token that follows each row
     std::vector<NodeId> prefill_rows_;         // scratch rows 0, 1, ... of a prefill chunk

@@ -137,15 +137,19 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
     counted_ = rows.phase == Phase::Decode ? &expert_figures_[static_cast<std::size_t>(layer)] : nullptr;
     needed_items_.clear();
     const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
+    std::int64_t n_distinct = 0;
     for (std::int32_t expert = 0; expert < n_experts; ++expert) {
         if (expert_rows_.n_rows(expert) == 0) continue;
+        ++n_distinct;
         const std::int32_t item = model_->expert_item(layer, expert);
         const bool is_there = !model_->streams(item) || weights_->holds_item(item);
         expert_places_[static_cast<std::size_t>(expert)] = ExpertPlace::Device;
         if (!is_there) needed_items_.push_back({.item = item});
-        if (counted_ == nullptr) continue;
-        ++counted_->needed;
-        counted_->hits += is_there ? 1 : 0;
+        if (counted_ != nullptr) counted_->hits += is_there ? 1 : 0;
+    }
+    if (counted_ != nullptr) {
+        counted_->needed += static_cast<std::uint64_t>(n_distinct);
+        counted_->distinct.add(rows.n(), n_distinct);
     }
     if (needed_items_.empty()) return;
     const PassChoices choices{choices_, choices_ != nullptr ? rows.nodes : std::span<const NodeId>{}};

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/plan/expert_misses.h"
-
 namespace slipstream {
 
 namespace {
@@ -15,7 +13,8 @@ bool mixes(const LayerConfig& layer) {
 
 }  // namespace
 
-ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights, double n_tokens) {
+ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights, double n_tokens,
+                         std::span<const CountedExperts> counted) {
     std::size_t all = 0;
     double read = 0.0;
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
@@ -24,13 +23,22 @@ ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights,
         double share = 1.0;
         if (info.is_of_experts()) {
             const ExpertsConfig& experts = config.experts(layer);
-            const double chosen = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
-            share = expected_share(chosen, n_tokens);
+            const std::span<const DistinctPoint> distinct =
+                counted.empty() ? std::span<const DistinctPoint>() : counted[static_cast<std::size_t>(layer)].distinct;
+            share =
+                expected_distinct({.n_experts = experts.n_experts, .n_chosen = experts.n_chosen}, n_tokens, distinct) /
+                static_cast<double>(experts.n_experts);
             all += bytes;
         }
         read += share * static_cast<double>(bytes);
     });
     return {.experts = all, .read = static_cast<std::size_t>(std::llround(read))};
+}
+
+bool distinct_is_counted(const ModelConfig& config, std::span<const CountedExperts> counted) {
+    for (std::size_t layer = 0; layer < config.layers.size(); ++layer)
+        if (mixes(config.layers[layer]) && (layer >= counted.size() || counted[layer].distinct.empty())) return false;
+    return config.has_experts();
 }
 
 const ExpertsConfig* first_experts(const ModelConfig& config) {

@@ -31,6 +31,10 @@ constexpr std::array kHits{Point{0.0, 0.0},   Point{0.0625, 0.43}, Point{0.125, 
 // mostly share experts that have slots.
 constexpr std::array kMissesOfNeighbours{Point{1.0, 1.0}, Point{4.0, 0.93}, Point{8.0, 0.88}, Point{16.0, 0.76}};
 
+// Most of a layer's experts that a pass of several tokens is expected to need, as a share: one that every token chooses
+// counts as almost sure.
+constexpr double kMostShare = 1.0 - 1e-6;
+
 // Returns the y of x, linear between the points, which have ascending x; constant outside of them.
 double value_at(std::span<const Point> points, double x) {
     const auto next = std::ranges::upper_bound(points, x, {}, &Point::x);
@@ -51,6 +55,27 @@ double expected_share(double chosen_share, double n_tokens) {
     return chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - chosen_share, n_tokens);
 }
 
+double expected_distinct(const ExpertChoice& choice, double n_tokens, std::span<const DistinctPoint> counted) {
+    check_choice(choice);
+    const auto n_experts = static_cast<double>(choice.n_experts);
+    const double chosen_share = static_cast<double>(choice.n_chosen) / n_experts;
+    const double evenly = n_experts * expected_share(chosen_share, n_tokens);
+    if (counted.empty() || chosen_share >= 1.0 || n_tokens <= 1.0) return evenly;
+    // A point as logarithms: of its tokens, and of those that would need as many experts if they chose evenly.
+    const auto as_even = [&](const DistinctPoint& point) -> Point {
+        const double share = std::clamp(point.n_distinct / n_experts, chosen_share, kMostShare);
+        return {std::log(point.n_tokens), std::log(std::log1p(-share) / std::log1p(-chosen_share))};
+    };
+    const auto next = std::ranges::upper_bound(counted, n_tokens, {}, &DistinctPoint::n_tokens);
+    const auto end = next == counted.end() ? std::prev(next) : next;
+    const Point below = end == counted.begin() ? Point{} : as_even(*std::prev(end));
+    const Point above = as_even(*end);
+    const double measured = (above.y - below.y) / (above.x - below.x);
+    const double slope = next == counted.end() ? std::min(measured, 1.0) : measured;
+    const double even_tokens = std::exp(below.y + slope * (std::log(n_tokens) - below.x));
+    return std::min(evenly, n_experts * expected_share(chosen_share, even_tokens));
+}
+
 double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double miss_factor,
                      std::span<const double> counted) {
     check_choice(choice);
@@ -67,15 +92,12 @@ double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double mi
 }
 
 std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor,
-                                    std::span<const double> counted) {
-    check_choice(choice);
-    const auto n_experts = static_cast<double>(choice.n_experts);
-    const auto n_chosen = static_cast<double>(choice.n_chosen);
-    std::vector<double> misses{n_experts * expected_share(n_chosen / n_experts, n_tokens)};
-    const double choices = n_tokens * n_chosen * value_at(kMissesOfNeighbours, n_tokens);
+                                    const CountedExperts& counted) {
+    std::vector<double> misses{expected_distinct(choice, n_tokens, counted.distinct)};
+    const double choices = n_tokens * static_cast<double>(choice.n_chosen) * value_at(kMissesOfNeighbours, n_tokens);
     for (std::int64_t n_slots = 1; n_slots <= choice.n_experts; ++n_slots)
         misses.push_back(std::min({misses.back(), static_cast<double>(choice.n_experts - n_slots),
-                                   choices * (1.0 - expected_hits(choice, n_slots, miss_factor, counted))}));
+                                   choices * (1.0 - expected_hits(choice, n_slots, miss_factor, counted.hits))}));
     return misses;
 }
 

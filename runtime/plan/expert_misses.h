@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/experts/distinct_experts.h"
+
 namespace slipstream {
 
 /// Returns the probability that a pass of `n_tokens` tokens, which choose experts independently and evenly, reads an
@@ -20,6 +22,19 @@ struct ExpertChoice {
     friend bool operator==(const ExpertChoice&, const ExpertChoice&) = default;
 };
 
+/// What earlier texts of a model tell of a layer's experts; empty: nothing.
+struct CountedExperts {
+    std::vector<double> hits{};             // [n_experts + 1]: hits with 0, 1, ... slots
+    std::vector<DistinctPoint> distinct{};  // DistinctExperts::points()
+};
+
+/// Returns how many distinct experts of a layer a pass of `n_tokens` (>= 1) tokens is expected to need: n_chosen of one
+/// token, at most n_experts; never falls with the tokens. `counted`: as CountedExperts has it; between its points, and
+/// past the last one, a power of the tokens that would need as many if they chose independently and evenly. Empty:
+/// tokens are expected to choose so, as expected_share() has it.
+[[nodiscard]] double expected_distinct(const ExpertChoice& choice, double n_tokens,
+                                       std::span<const DistinctPoint> counted = {});
+
 /// Returns the expected hits of a layer with `n_slots` slots: the share, 0 to 1, of the experts chosen by a token that
 /// have a slot by then. Rises with the slots from 0 to 1. `counted`, [n_experts + 1], are the hits that earlier texts
 /// had with 0, 1, ... slots; empty: they are a prior from a few public traces, whose limits are with its figures in
@@ -28,9 +43,9 @@ struct ExpertChoice {
                                    std::span<const double> counted = {});
 
 /// Returns [n_experts + 1]: how many experts of a layer a pass of `n_tokens` tokens is expected to copy if the layer
-/// has 0, 1, ... slots. Never rises with the slots: from all that the pass reads (expected_share()) to 0. Never falls
-/// with the tokens.
+/// has 0, 1, ... slots. Never rises with the slots: from all that the pass reads (expected_distinct()) to 0. Never
+/// falls with the tokens.
 [[nodiscard]] std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor = 1.0,
-                                                  std::span<const double> counted = {});
+                                                  const CountedExperts& counted = {});
 
 }  // namespace slipstream

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/plan/expert_bytes.h"
 #include "runtime/plan/expert_misses.h"
 
 namespace slipstream {
@@ -26,10 +27,12 @@ void add_layer(ExpertPlan& out, Sums& sums, const ModelPlan& rank, std::size_t f
                double miss_factor) {
     const ExpertChoice& choice = rank.pass_items()[first].choice;
     double hits = 0.0;
+    const CountedExperts* counted = rank.counted(rank.pass_items()[first].layer);
+    if (counted != nullptr && !counted->distinct.empty()) out.distinct_is_counted = true;
     if (n_slots >= 0) {
-        const std::span<const double> counted = rank.counted_hits(rank.pass_items()[first].layer);
-        hits = expected_hits(choice, n_slots, miss_factor, counted);
-        out.hits_are_counted = out.hits_are_counted || !counted.empty();
+        const std::span<const double> counted_hits = counted != nullptr ? counted->hits : std::span<const double>();
+        hits = expected_hits(choice, n_slots, miss_factor, counted_hits);
+        out.hits_are_counted = out.hits_are_counted || !counted_hits.empty();
         out.n_slots += n_slots;
     } else {
         std::int64_t n_resident = 0;
@@ -106,8 +109,8 @@ ExpertPlan expert_plan(const SplitPlan& plan) {
     return out;
 }
 
-ExpertPlan resident_expert_plan(const ModelConfig& config) {
-    ExpertPlan out;
+ExpertPlan resident_expert_plan(const ModelConfig& config, std::span<const CountedExperts> counted) {
+    ExpertPlan out{.distinct_is_counted = distinct_is_counted(config, counted)};
     for (const LayerConfig& layer : config.layers) out.n_experts += layer.feed_forward.experts.n_experts;
     return out;
 }

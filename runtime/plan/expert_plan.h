@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "runtime/plan/split_plan.h"
@@ -32,14 +33,16 @@ struct ExpertPlan {
     /// Expected share, over all layers, of the experts chosen by a token that are on the device: where experts have
     /// slots expected_hits(); elsewhere the share of the experts that are there, as if tokens chose evenly.
     double hits = 1.0;
-    bool hits_are_counted = false;  // as SplitPlan::with_counted_hits() has it; false: they are a prior, or even
-    double copied_bytes = 0.0;      // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
-    double cpu_bytes = 0.0;         // of those that the CPU then computes in host memory instead
+    bool hits_are_counted = false;  // as SplitPlan::with_counted() has it; false: they are a prior, or even
+    /// As SplitPlan::with_counted() has it; false: tokens of a pass are expected to choose evenly.
+    bool distinct_is_counted = false;
+    double copied_bytes = 0.0;  // bytes of experts that a pass of SplitPlan::pass_tokens() is expected to copy
+    double cpu_bytes = 0.0;     // of those that the CPU then computes in host memory instead
 };
 [[nodiscard]] ExpertPlan expert_plan(const SplitPlan& plan);
 /// Returns ExpertPlan::hits of SplitPlan::with_miss_factor(miss_factor).
 [[nodiscard]] double expert_hits(const SplitPlan& plan, double miss_factor);
 /// Returns that of a model whose weights are all on its devices.
-[[nodiscard]] ExpertPlan resident_expert_plan(const ModelConfig& config);
+[[nodiscard]] ExpertPlan resident_expert_plan(const ModelConfig& config, std::span<const CountedExperts> counted);
 
 }  // namespace slipstream

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -90,7 +91,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
                  .miss_factor = miss_factor_,
-                 .counted_hits = counted_hits_}),
+                 .counted = counted_}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,
@@ -118,14 +119,19 @@ ModelPlan ModelPlan::with_miss_factor(double miss_factor) const {
     return plan;
 }
 
-ModelPlan ModelPlan::with_counted_hits(std::vector<std::vector<double>> counted) const {
+ModelPlan ModelPlan::with_counted(std::vector<CountedExperts> counted) const {
+    const auto n_layers = static_cast<std::size_t>(pass_items_.back().layer);
+    CHECK(counted.size() == n_layers, "experts of {} layers are counted, the plan has {}", counted.size(), n_layers);
     const std::vector<std::int32_t> slots = expert_slots();
-    CHECK(slots.empty() || slots.size() == counted.size(), "hits of {} layers, slots of {}", counted.size(),
-          slots.size());
-    for (std::size_t layer = 0; layer < slots.size(); ++layer)
-        CHECK(slots[layer] == 0 || !counted[layer].empty(), "no counted hits of layer {}", layer);
+    std::optional<bool> has_hits;
+    for (std::size_t layer = 0; layer < slots.size(); ++layer) {
+        if (slots[layer] == 0) continue;
+        const bool has = !counted[layer].hits.empty();
+        CHECK(has == has_hits.value_or(has), "hits of some layers are counted, and not of layer {}", layer);
+        has_hits = has;
+    }
     ModelPlan plan = *this;
-    plan.counted_hits_ = std::move(counted);
+    plan.counted_ = std::move(counted);
     plan.expect_anew();
     return plan;
 }

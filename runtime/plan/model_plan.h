@@ -103,13 +103,12 @@ public:
     /// often as expected_hits() says.
     [[nodiscard]] ModelPlan with_miss_factor(double miss_factor) const;
     [[nodiscard]] double miss_factor() const { return miss_factor_; }
-    /// Returns this plan, with the same placement, for a text that hits slots as earlier texts did: `counted` is
-    /// [n_layers], for each layer that has slots expected_hits()'s counted (CHECKed).
-    [[nodiscard]] ModelPlan with_counted_hits(std::vector<std::vector<double>> counted) const;
-    /// Returns the counted hits of a layer; empty if they are a prior.
-    [[nodiscard]] std::span<const double> counted_hits(std::int64_t layer) const {
-        return counted_hits_.empty() ? std::span<const double>()
-                                     : std::span<const double>(counted_hits_.at(static_cast<std::size_t>(layer)));
+    /// Returns this plan, with the same placement, for a text that uses experts as earlier texts did: `counted` is
+    /// [n_layers]. All layers that have slots must have counted hits, or none (CHECKed).
+    [[nodiscard]] ModelPlan with_counted(std::vector<CountedExperts> counted) const;
+    /// Returns what is counted of a layer; null if nothing is counted of any.
+    [[nodiscard]] const CountedExperts* counted(std::int64_t layer) const {
+        return counted_.empty() ? nullptr : &counted_.at(static_cast<std::size_t>(layer));
     }
     [[nodiscard]] ExpertMisses misses() const { return request_.misses; }
     /// Returns whether pass item `i` is in host memory, to be copied from there. Of KV: a part of it.
@@ -127,7 +126,7 @@ private:
     // So what kPassesPerPrefillChunk passes lose must not exceed what a prefill chunk gains: one copy of all that
     // streams beside a small ring, and has no slot there.
     [[nodiscard]] bool is_ring_for_prompts_worth_it() const;
-    // Sets what a pass is expected to copy and to take, after the hits have changed.
+    // Sets what a pass is expected to copy and to take, after what is expected of experts has changed.
     void expect_anew();
     // Whether the copy of an expert can wait for copies of other weights.
     [[nodiscard]] bool experts_and_others_stream() const;
@@ -137,9 +136,9 @@ private:
     std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;
     double miss_factor_ = 1.0;
-    std::vector<std::vector<double>> counted_hits_;  // [n_layers]; empty: a prior is expected
-    std::size_t least_ring_bytes_ = 0;               // weights that the ring must hold at once; 0: two items are enough
-    std::size_t least_kv_ring_bytes_ = 0;            // bytes needed in addition, if KV streams too
+    std::vector<CountedExperts> counted_;  // [n_layers]; empty: a prior is expected
+    std::size_t least_ring_bytes_ = 0;     // weights that the ring must hold at once; 0: two items are enough
+    std::size_t least_kv_ring_bytes_ = 0;  // bytes needed in addition, if KV streams too
     ResidencyPlan residency_;
 };
 

@@ -66,28 +66,37 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
     return pass_item;
 }
 
-/// Expected misses of the layers of one schedule, computed once for neighbours that are alike.
-class LayerMisses {
-public:
-    explicit LayerMisses(const PassLoad& load) : load_(load) {}
+/// What a pass is expected to do with an item.
+struct ItemUse {
+    double read_share = 1.0;  // as PlanItem has it
+    double slot_saves = 1.0;
+    double vectors = 0.0;  // tokens that the item is multiplied with if it is read
+};
 
-    /// Returns PlanItem::slot_saves of the next item of the schedule.
-    double saved_by_slot_of(const PassItem& item) {
+/// Expected use of the items of one schedule, computed once for neighbouring layers that are alike.
+class ItemUses {
+public:
+    explicit ItemUses(const PassLoad& load) : load_(load) {}
+
+    /// Returns the use of the next item of the schedule.
+    ItemUse next(const PassItem& item) {
+        const auto n_tokens = static_cast<double>(load_.n_tokens);
         if (item.tag != PlanTag::OnDemand) {
             n_before_ = 0;
-            return 1.0;
+            return {.vectors = n_tokens};
         }
-        const bool is_counted = !load_.counted_hits.empty();
-        if (misses_.empty() || choice_ != item.choice || (is_counted && n_before_ == 0)) {
+        if (misses_.empty() || choice_ != item.choice || (!load_.counted.empty() && n_before_ == 0)) {
             choice_ = item.choice;
             misses_ = expected_misses(
-                choice_, static_cast<double>(load_.n_tokens), load_.miss_factor,
-                is_counted ? std::span<const double>(load_.counted_hits[static_cast<std::size_t>(item.layer)])
-                           : std::span<const double>());
+                choice_, n_tokens, load_.miss_factor,
+                load_.counted.empty() ? CountedExperts{} : load_.counted[static_cast<std::size_t>(item.layer)]);
         }
         CHECK(n_before_ < choice_.n_experts, "more than {} experts in a layer", choice_.n_experts);
         const auto slot = static_cast<std::size_t>(n_before_++);
-        return misses_[slot] - misses_[slot + 1];
+        const double n_distinct = misses_.front();
+        return {.read_share = n_distinct / static_cast<double>(choice_.n_experts),
+                .slot_saves = misses_[slot] - misses_[slot + 1],
+                .vectors = n_tokens * static_cast<double>(choice_.n_chosen) / n_distinct};
     }
 
 private:
@@ -125,7 +134,7 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
     schedule.reserve(items.size());
     const auto tokens = static_cast<double>(load.n_tokens);
     const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
-    LayerMisses misses(load);
+    ItemUses uses(load);
     for (const PassItem& pass_item : items) {
         PlanItem item{.tag = pass_item.tag,
                       .bytes = pass_item.bytes,
@@ -142,15 +151,12 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
             item.compute_seconds =
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
-        // Of an expert: how often it is read, and the tokens that it is then multiplied with.
-        const double chosen = pass_item.chosen_share();
-        const double share = expected_share(chosen, tokens);
-        item.read_share = share;
-        item.slot_saves = misses.saved_by_slot_of(pass_item);
-        const double vectors = chosen >= 1.0 ? tokens : tokens * chosen / share;
+        const ItemUse use = uses.next(pass_item);
+        item.read_share = use.read_share;
+        item.slot_saves = use.slot_saves;
         for (const PassItem::Part& part : pass_item.parts)
-            item.compute_seconds += share * static_cast<double>(part.bytes) *
-                                    rates.weights[static_cast<std::size_t>(part.dtype)].seconds(vectors);
+            item.compute_seconds += use.read_share * static_cast<double>(part.bytes) *
+                                    rates.weights[static_cast<std::size_t>(part.dtype)].seconds(use.vectors);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
         schedule.push_back(item);
     }

@@ -41,11 +41,6 @@ struct PassItem {
     };
     std::vector<Part> parts;  // empty for KV
     ExpertChoice choice{};    // of an expert (OnDemand): the experts of its layer
-    /// Returns the probability that a token chooses the item: of an expert chosen / experts of its layer; else 1.
-    [[nodiscard]] double chosen_share() const {
-        return tag == PlanTag::OnDemand ? static_cast<double>(choice.n_chosen) / static_cast<double>(choice.n_experts)
-                                        : 1.0;
-    }
 };
 
 /// What the items are made from. Pointers must not be null (CHECKed).
@@ -70,9 +65,8 @@ struct PassLoad {
     std::int64_t n_tokens = 1;  // tokens that the pass processes
     /// Committed tokens before it; more than the context counts as the context.
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
-    double miss_factor = 1.0;  // as of expected_misses()
-    /// [layers]: `counted` of expected_misses() for the experts of each layer, or empty; empty: of none
-    std::span<const std::vector<double>> counted_hits{};
+    double miss_factor = 1.0;                   // as of expected_misses()
+    std::span<const CountedExperts> counted{};  // [layers]; empty: nothing is known of any
 };
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.

@@ -156,23 +156,32 @@ SplitPlan SplitPlan::with_miss_factor(double miss_factor) const {
     return plan;
 }
 
-SplitPlan SplitPlan::with_counted_hits(const std::vector<std::vector<double>>& counted) const {
-    std::vector<std::vector<std::vector<double>>> of_ranks;
-    bool has_slots = false;
+SplitPlan SplitPlan::with_counted(const std::vector<CountedExperts>& counted) const {
+    if (counted.empty() && ranks_.front().counted(0) == nullptr) return *this;
+    std::vector<std::vector<CountedExperts>> of_ranks;
+    bool has_hits = true;
+    bool has_distinct = true;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
         const std::vector<std::int32_t> slots = ranks_[rank].expert_slots();
-        std::vector<std::vector<double>>& hits = of_ranks.emplace_back();
-        for (std::size_t i = 0; i < slots.size(); ++i) {
+        const std::vector<PassItem>& items = ranks_[rank].pass_items();
+        std::vector<CountedExperts>& of_rank = of_ranks.emplace_back(static_cast<std::size_t>(items.back().layer));
+        for (std::size_t i = 0; i < of_rank.size(); ++i) {
             const auto layer = layers_[rank].empty() ? i : static_cast<std::size_t>(layers_[rank][i]);
-            hits.push_back(layer < counted.size() ? counted[layer] : std::vector<double>());
-            if (slots[i] > 0 && hits.back().empty()) return *this;
-            has_slots = has_slots || slots[i] > 0;
+            if (layer < counted.size()) of_rank[i] = counted[layer];
+            if (!slots.empty() && slots[i] > 0 && of_rank[i].hits.empty()) has_hits = false;
         }
+        for (const PassItem& item : items)
+            if (item.tag == PlanTag::OnDemand && of_rank[static_cast<std::size_t>(item.layer)].distinct.empty())
+                has_distinct = false;
     }
     SplitPlan plan = *this;
-    if (!has_slots) return plan;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        if (!of_ranks[rank].empty()) plan.ranks_[rank] = ranks_[rank].with_counted_hits(std::move(of_ranks[rank]));
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        for (CountedExperts& layer : of_ranks[rank]) {
+            if (!has_hits) layer.hits.clear();
+            if (!has_distinct) layer.distinct.clear();
+        }
+        plan.ranks_[rank] = ranks_[rank].with_counted(std::move(of_ranks[rank]));
+    }
     plan.sums_ = {};
     plan.sum_up();
     return plan;

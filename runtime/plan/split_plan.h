@@ -44,9 +44,10 @@ public:
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
     /// Returns ModelPlan::with_miss_factor() for all devices.
     [[nodiscard]] SplitPlan with_miss_factor(double miss_factor) const;
-    /// Returns ModelPlan::with_counted_hits() for all devices; `counted` is [layers of the whole model]. Returns this
-    /// plan as it is if hits of a layer that has slots are missing: a sum of counted hits and a prior would be neither.
-    [[nodiscard]] SplitPlan with_counted_hits(const std::vector<std::vector<double>>& counted) const;
+    /// Returns ModelPlan::with_counted() for all devices; `counted` is [layers of the whole model]. Ignores counted
+    /// hits if those of a layer that has slots are missing, and counted distinct experts if those of a layer that has
+    /// experts are missing: a sum of counted ones and a prior would be neither.
+    [[nodiscard]] SplitPlan with_counted(const std::vector<CountedExperts>& counted) const;
     /// Returns a plan with the sums, over all devices, of the bytes of their plans; per-item members are empty. Its
     /// seconds and link fraction are those of a pass of pass_tokens() tokens over all devices, its regime that of the
     /// whole model.

@@ -70,7 +70,7 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
                                              needs.hidden_rows, needs.scratch_nodes);
             parts.target.keep_hidden_in(parts.hidden.get());
         }
-        if (std::ranges::any_of(shards, [](const RunnerShard& shard) { return !shard.expert_slots.empty(); })) {
+        if (std::ranges::any_of(shards, [](const RunnerShard& shard) { return shard.model->config().has_experts(); })) {
             std::vector<ExpertChoices*> choices;
             for (const RunnerShard& shard : shards) {
                 parts.choices.push_back(std::make_unique<ExpertChoices>(shard.model->config(), needs.scratch_nodes));
@@ -200,6 +200,16 @@ std::vector<ExpertFigures> ModelRunner::expert_figures() const {
             if (all.size() <= layer) all.resize(layer + 1);
             all[layer] += figures[i];
         }
+    }
+    return all;
+}
+
+std::vector<DistinctExperts> ModelRunner::distinct_experts() const {
+    std::vector<DistinctExperts> all;
+    for (const ExpertFigures& figures : expert_figures()) all.push_back(figures.distinct);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::span<const NeighbourExperts> neighbours = ranks_[rank]->forward->neighbours();
+        for (std::size_t i = 0; i < neighbours.size(); ++i) all[model_layer(rank, i)] += neighbours[i].distinct();
     }
     return all;
 }

@@ -123,6 +123,10 @@ public:
     /// Returns for each layer of the model what passes needed of its experts, without those of the self-check; empty if
     /// no layer has experts.
     [[nodiscard]] std::vector<ExpertFigures> expert_figures() const;
+    /// Returns for each layer of the model how many distinct experts groups of tokens needed: passes as
+    /// expert_figures() has them, and committed tokens that are neighbours, of all sequences. Empty if no layer has
+    /// experts.
+    [[nodiscard]] std::vector<DistinctExperts> distinct_experts() const;
     /// Returns the bytes of logits that were copied from devices to the host, summed over all ranks.
     [[nodiscard]] std::uint64_t logits_bytes() const;
 
@@ -151,7 +155,7 @@ private:
         std::vector<std::unique_ptr<RankView>> views;  // [ranks], or empty
         std::unique_ptr<ViewPasses> view_passes;
         std::unique_ptr<HiddenTail> hidden;                   // null: none is kept
-        std::vector<std::unique_ptr<ExpertChoices>> choices;  // [ranks]; none without slots of experts
+        std::vector<std::unique_ptr<ExpertChoices>> choices;  // [ranks]; none without experts
         RankTarget target;
         std::optional<RankTarget> check_target;
         Sequence sequence;

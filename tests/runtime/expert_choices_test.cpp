@@ -54,7 +54,8 @@ std::unique_ptr<ModelFiles> gpt_oss() {
 
 using Ids = std::vector<std::uint16_t>;
 
-/// Returns [layers of the whole model][tokens]: what each token chose, in passes of up to `pass_tokens`.
+/// Returns [layers of the whole model][tokens]: what each token chose, in passes of up to `pass_tokens`. What is counted
+/// of distinct experts is that of these passes and tokens.
 std::vector<std::vector<Ids>> routes(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                                      std::span<const TokenId> tokens, std::int64_t pass_tokens) {
     SplitEngine engine(files, parts, streams);
@@ -68,6 +69,7 @@ std::vector<std::vector<Ids>> routes(const ModelFiles& files, const std::vector<
     }
     engine.target->note_choices_in(pointers);
     std::vector<std::vector<Ids>> all(kLayers);
+    std::vector<DistinctExperts> of_passes(kLayers);
     for (std::int64_t begin = 0; begin < std::ssize(tokens); begin += pass_tokens) {
         const auto part = tokens.subspan(begin, std::min(pass_tokens, std::ssize(tokens) - begin));
         std::vector<NodeId> nodes;
@@ -86,8 +88,18 @@ std::vector<std::vector<Ids>> routes(const ModelFiles& files, const std::vector<
                     needed.insert(chosen.begin(), chosen.end());
                 }
                 EXPECT_EQ((after[layer] - before[layer]).needed, needed.size()) << "layer " << layer;
+                if (!needed.empty()) of_passes[layer].add(std::ssize(part), std::ssize(needed));
             }
         engine.target->commit(nodes);
+    }
+    const std::vector<ExpertFigures> figures = engine.runner->expert_figures();
+    const std::vector<DistinctExperts> distinct = engine.runner->distinct_experts();
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+        EXPECT_EQ(figures[layer].distinct, of_passes[layer]) << "layer " << layer;
+        NeighbourExperts neighbours(kExperts);
+        for (const Ids& chosen : all[layer]) neighbours.add(chosen);
+        of_passes[layer] += neighbours.distinct();
+        EXPECT_EQ(distinct[layer], of_passes[layer]) << "layer " << layer;
     }
     return all;
 }

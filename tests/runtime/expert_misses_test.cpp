@@ -3,6 +3,7 @@
 #include "runtime/plan/expert_misses.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,14 +45,73 @@ TEST(ExpertHits, AreThoseThatWereCounted) {
     for (std::int64_t n_slots = 0; n_slots <= 8; ++n_slots)
         EXPECT_DOUBLE_EQ(expected_hits({8, 2}, n_slots, 1.0, counted), counted[static_cast<std::size_t>(n_slots)]);
     EXPECT_DOUBLE_EQ(expected_hits({8, 2}, 4, 0.5, counted), 0.75);
-    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 1.0, 1.0, counted)[4], 1.0);
-    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, counted)[5], 4 * 2 * 0.93 * 0.25);
+    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 1.0, 1.0, {.hits = counted})[4], 1.0);
+    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, {.hits = counted})[5], 4 * 2 * 0.93 * 0.25);
     EXPECT_DEATH(static_cast<void>(expected_hits({8, 2}, 1, 1.0, std::span(counted).first(8))), "8 counted hits of 8");
 }
 
 TEST(ExpertHits, MistakesAreBugs) {
     EXPECT_DEATH(static_cast<void>(expected_hits({8, 9}, 1)), "9 of 8 experts");
     EXPECT_DEATH(static_cast<void>(expected_hits({8, 2}, 9)), "9 slots for 8 experts");
+}
+
+TEST(ExpertDistinct, AreThoseOfEvenChoicesIfNothingIsCounted) {
+    for (const ExpertChoice& choice : kChoices)
+        for (const double n_tokens : {1.0, 3.0, 16.0, 512.0}) {
+            const auto n = static_cast<double>(choice.n_experts);
+            EXPECT_DOUBLE_EQ(expected_distinct(choice, n_tokens),
+                             n * expected_share(static_cast<double>(choice.n_chosen) / n, n_tokens));
+        }
+}
+
+// Between and past the counted points the number of experts rises with the tokens, from those of one token to less than
+// even choices would need. Counts of even choices are even choices.
+TEST(ExpertDistinct, FollowWhatWasCounted) {
+    const ExpertChoice choice{128, 6};
+    // Neighbours of a public trace of Qwen3-30B-A3B, of which a token chose 6 ("Experts: neighbours and slots" in
+    // runtime/NOTES.md).
+    const std::vector<DistinctPoint> counted{{2.0, 1.62 * 6},  {4.0, 2.59 * 6}, {8.0, 3.93 * 6},
+                                             {16.0, 5.58 * 6}, {32.0, 7.1 * 6}, {64.0, 8.5 * 6}};
+    for (const DistinctPoint& point : counted)
+        EXPECT_NEAR(expected_distinct(choice, point.n_tokens, counted), point.n_distinct, 1e-9);
+    EXPECT_NEAR(expected_distinct(choice, 1.0, counted), 6.0, 1e-12);
+    double before = 6.0;
+    for (double n = 2.0; n <= 1000.0; n += 1.0) {
+        const double distinct = expected_distinct(choice, n, counted);
+        EXPECT_GT(distinct, before) << n;
+        EXPECT_LE(distinct, expected_distinct(choice, n)) << n;
+        before = distinct;
+    }
+    EXPECT_NEAR(expected_distinct(choice, 3.0, counted), 12.8, 0.3);
+    EXPECT_NEAR(expected_distinct(choice, 128.0, counted), 9.9 * 6, 2.0);
+    for (const std::size_t n_points : {1U, 3U}) {
+        std::vector<DistinctPoint> even;
+        for (std::size_t i = 0; i < n_points; ++i) {
+            const double n = std::exp2(static_cast<double>(i + 1));
+            even.push_back({n, expected_distinct(choice, n)});
+        }
+        for (const double n : {1.0, 2.0, 3.0, 6.0, 40.0, 500.0})
+            EXPECT_NEAR(expected_distinct(choice, n, even), expected_distinct(choice, n), 1e-9) << n;
+    }
+}
+
+TEST(ExpertDistinct, AreWithinTheExpertsOfALayer) {
+    EXPECT_DOUBLE_EQ(expected_distinct({4, 4}, 8.0, std::vector<DistinctPoint>{{2.0, 4.0}}), 4.0);
+    for (const double n_distinct : {0.0, 2.0, 8.0, 9.0})  // as no text has them
+        for (const double n : {1.0, 2.0, 4.0, 300.0}) {
+            const double distinct = expected_distinct({8, 2}, n, std::vector<DistinctPoint>{{2.0, n_distinct}});
+            EXPECT_GE(distinct, 2.0 - 1e-12) << n;
+            EXPECT_LE(distinct, 8.0) << n;
+        }
+}
+
+// Where neighbours share experts, a pass has no more misses than it needs experts.
+TEST(ExpertMisses, AreAtMostTheCountedDistinctExperts) {
+    const std::vector<DistinctPoint> alike{{2.0, 9.0}, {64.0, 12.0}};
+    const std::vector<double> misses = expected_misses({128, 8}, 64.0, 1.0, {.distinct = alike});
+    EXPECT_NEAR(misses[0], 12.0, 1e-9);
+    EXPECT_NEAR(misses[1], 12.0, 1e-9);
+    EXPECT_GT(expected_misses({128, 8}, 64.0)[1], 100.0);
 }
 
 TEST(ExpertMisses, OfOneTokenAreItsExpertsWithoutASlot) {

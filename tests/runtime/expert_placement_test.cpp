@@ -1,6 +1,7 @@
 // Mixtures of experts: texts, logits and KV are those of the resident model on one device, wherever weights and KV are.
 // What cannot be served is refused in one line.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -158,10 +159,10 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
         double bytes = 0.0;
         const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = n_tokens});
         for (std::size_t i = 0; i < schedule.size(); ++i) {
-            EXPECT_EQ(schedule[i].tag == PlanTag::OnDemand, pass_items[i].chosen_share() < 1.0);
+            const bool is_expert = pass_items[i].tag == PlanTag::OnDemand;
             EXPECT_DOUBLE_EQ(schedule[i].read_share,
-                             expected_share(pass_items[i].chosen_share(), static_cast<double>(n_tokens)));
-            if (pass_items[i].chosen_share() < 1.0) bytes += schedule[i].compute_seconds;
+                             is_expert ? expected_share(0.25, static_cast<double>(n_tokens)) : 1.0);
+            if (is_expert) bytes += schedule[i].compute_seconds;
         }
         return bytes;
     };
@@ -169,6 +170,34 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
     EXPECT_DOUBLE_EQ(read(1), all * 2 / 8);
     EXPECT_DOUBLE_EQ(read(2), all * (1 - 0.75 * 0.75));
     EXPECT_NEAR(read(200), all, all * 1e-9);
+}
+
+// Where earlier texts shared experts, a pass reads fewer, and multiplies each with more tokens.
+TEST(ExpertPlacement, APlanCountsTheDistinctExpertsOfEarlierTexts) {
+    const std::vector<PassItem> pass_items = items_of_a_mixture();
+    PassRates rates;
+    rates.weights[static_cast<std::size_t>(DType::F32)] =
+        ByteCost({{.vectors = 4.0, .seconds = 1.0}, {.vectors = 8.0, .seconds = 2.0}});
+    const std::vector<CountedExperts> counted{{.distinct = {{4.0, 4.0}}}, {.distinct = {{4.0, 2.0}}}, {}};
+    const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = 4, .counted = counted});
+    const double even = 1.0 - std::pow(0.75, 4.0);
+    const std::vector<double> shares{0.5, 0.25, even};
+    const std::vector<double> seconds{1.0, 1.0, 1.0};  // a byte with 2, 4 and 1.46 tokens
+    const double expert = 3 * 32 * 64 * 4;
+    int n_experts = 0;
+    for (std::size_t i = 0; i < schedule.size(); ++i) {
+        if (pass_items[i].tag != PlanTag::OnDemand) continue;
+        const auto layer = static_cast<std::size_t>(n_experts++ / 8);
+        EXPECT_NEAR(schedule[i].read_share, shares[layer], 1e-9) << layer;
+        EXPECT_NEAR(schedule[i].compute_seconds, shares[layer] * expert * seconds[layer], 1e-3) << layer;
+    }
+    EXPECT_EQ(n_experts, 3 * 8);
+    // 16 tokens with the 2 experts of one: each gets 16 of them.
+    const std::vector<CountedExperts> alike(3, {.distinct = {{4.0, 2.0}, {16.0, 2.0}}});
+    for (const PlanItem& item : plan_schedule(pass_items, rates, {.n_tokens = 16, .counted = alike}))
+        if (item.tag == PlanTag::OnDemand) {
+            EXPECT_NEAR(item.compute_seconds, 0.25 * expert * 4.0, 1e-3);
+        }
 }
 
 // What the slots of a layer save adds up to what is copied without them, and from any slot on to what is still copied.
@@ -203,6 +232,12 @@ TEST(ExpertPlacement, BytesOfExpertsAndOfWhatATokenReadsAreCounted) {
     EXPECT_EQ(one.experts, experts);
     EXPECT_EQ(many.experts, experts);
     EXPECT_EQ(many.read - one.read, experts / 4 * 3);
+    std::vector<CountedExperts> counted(3, {.distinct = {{8.0, 4.0}}});
+    EXPECT_TRUE(distinct_is_counted(files->config(), counted));
+    EXPECT_EQ(expert_bytes(files->config(), files->weights(), 8.0, counted).read - one.read, experts / 4);
+    counted[1].distinct.clear();
+    EXPECT_FALSE(distinct_is_counted(files->config(), counted));
+    EXPECT_FALSE(distinct_is_counted(files->config(), {}));
     const auto dense = make_tiny_model({});
     EXPECT_EQ(expert_bytes(dense->config(), dense->weights(), 1.0).experts, 0U);
     EXPECT_EQ(first_experts(dense->config()), nullptr);

@@ -253,16 +253,16 @@ TEST(ModelPlan, HitsCanBeCounted) {
     request.pass_tokens = 1;
     const ModelPlan plan(request);
     const std::vector<std::int32_t> slots = plan.expert_slots();
-    std::vector<std::vector<double>> counted(slots.size(), std::vector<double>(65, 1.0));
+    std::vector<CountedExperts> counted(slots.size(), {.hits = std::vector<double>(65, 1.0)});
     double missed = 0.0;
     for (std::size_t layer = 0; layer < counted.size(); ++layer) {
         const double hits = 0.5 + 0.02 * static_cast<double>(layer);
         const auto n_slots = static_cast<std::size_t>(slots[layer]);
         for (std::size_t n = 0; n <= n_slots; ++n)
-            counted[layer][n] = hits * static_cast<double>(n) / static_cast<double>(n_slots);
+            counted[layer].hits[n] = hits * static_cast<double>(n) / static_cast<double>(n_slots);
         missed += 4.0 * (1.0 - hits);
     }
-    const ModelPlan known = plan.with_counted_hits(counted);
+    const ModelPlan known = plan.with_counted(counted);
     EXPECT_EQ(known.residency().resident_bytes, plan.residency().resident_bytes);
     EXPECT_EQ(known.residency().slots, plan.residency().slots);
     const std::size_t expert = std::size_t{3} * 896 * 4096 * 2;
@@ -271,9 +271,30 @@ TEST(ModelPlan, HitsCanBeCounted) {
     EXPECT_DOUBLE_EQ(known.residency().pass_seconds, known.pass(1).seconds);
     EXPECT_GT(known.pass(1).seconds, plan.pass(1).seconds);
     EXPECT_EQ(known.with_miss_factor(0.0).residency().streamed_weights_bytes, 0U);
-    counted[3].clear();
-    EXPECT_DEATH(static_cast<void>(plan.with_counted_hits(counted)), "no counted hits of layer 3");
-    EXPECT_DEATH(static_cast<void>(plan.with_counted_hits({})), "hits of 0 layers");
+    counted[3].hits.clear();
+    EXPECT_DEATH(static_cast<void>(plan.with_counted(counted)), "hits of some layers are counted, and not of layer 3");
+    EXPECT_DEATH(static_cast<void>(plan.with_counted({})), "experts of 0 layers are counted");
+}
+
+// Tokens that share experts make passes of several tokens faster, wherever the experts are, and passes of one token
+// not.
+TEST(ModelPlan, DistinctExpertsCanBeCounted) {
+    const MixtureShape shape;
+    for (const std::size_t budget : {12 * kGiB, 64 * kGiB})
+        for (const ExpertMisses misses : {ExpertMisses::Copy, ExpertMisses::Cpu}) {
+            ModelPlanRequest request = shape.request(budget);
+            request.pass_tokens = 16;
+            request.misses = misses;
+            const ModelPlan plan(request);
+            const auto n_layers = static_cast<std::size_t>(plan.pass_items().back().layer);
+            const ModelPlan known =
+                plan.with_counted(std::vector<CountedExperts>(n_layers, {.distinct = {{2.0, 5.0}, {16.0, 8.0}}}));
+            EXPECT_EQ(known.residency().resident_bytes, plan.residency().resident_bytes);
+            EXPECT_DOUBLE_EQ(known.pass(1).seconds, plan.pass(1).seconds);
+            EXPECT_LT(known.pass(16).seconds, 0.8 * plan.pass(16).seconds);
+            EXPECT_LE(known.residency().streamed_weights_bytes, plan.residency().streamed_weights_bytes);
+            EXPECT_DOUBLE_EQ(known.residency().pass_seconds, known.pass(16).seconds);
+        }
 }
 
 // Experts on the CPU need no ring, no slots and no link: a pass takes as long as if all were on the device.

@@ -424,7 +424,7 @@ TEST(PlanReport, HitsCanBeCounted) {
             std::vector<double> curve(33, hits);
             curve.front() = 0.0;
             curve.back() = 1.0;
-            asked->counted_hits.assign(24, curve);
+            asked->counted.assign(24, {.hits = curve});
             PlanReport report = make_plan_report(*asked);
             EXPECT_TRUE(report.experts.hits_are_counted);
             EXPECT_EQ(report.experts.n_slots, prior.experts.n_slots) << "a plan places by the prior";
@@ -435,7 +435,7 @@ TEST(PlanReport, HitsCanBeCounted) {
             plan_one_more_gib(*asked, report);
             EXPECT_NEAR(report.one_more_gib.value().hits, hits, 1e-9) << "it is planned by the same counts";
         }
-        for (std::vector<double>& layer : asked->counted_hits) {
+        for (auto& [layer, distinct] : asked->counted) {
             std::vector<double> before;
             std::swap(before, layer);
             const PlanReport lacking = make_plan_report(*asked);
@@ -448,6 +448,42 @@ TEST(PlanReport, HitsCanBeCounted) {
             std::swap(before, layer);
             if (asked == &two) break;
         }
+    }
+}
+
+// Counts of earlier texts say what passes of several tokens read, wherever experts are, if they are of all layers.
+TEST(PlanReport, DistinctExpertsCanBeCounted) {
+    PlanRequest slots = mixture_request();
+    slots.pass_tokens = 16;
+    PlanRequest fits = slots;
+    fits.hardware.device_bytes = 24 * kGiB;
+    PlanRequest two = request("2x4090", "gpt-oss-20b", Quantisation::MXFP4, 8192);
+    two.hardware.device_bytes = 4 * kGiB;
+    two.pass_tokens = 16;
+    for (PlanRequest* asked : {&slots, &fits, &two}) {
+        const PlanReport even = make_plan_report(*asked);
+        EXPECT_FALSE(even.experts.distinct_is_counted);
+        asked->counted.assign(24, {.distinct = {{2.0, 5.0}, {64.0, 9.0}}});
+        PlanReport report = make_plan_report(*asked);
+        EXPECT_TRUE(report.experts.distinct_is_counted);
+        EXPECT_FALSE(report.experts.hits_are_counted);
+        EXPECT_EQ(report.experts.n_slots, even.experts.n_slots);
+        EXPECT_DOUBLE_EQ(report.one.seconds, even.one.seconds);
+        EXPECT_LT(report.expected.seconds, even.expected.seconds);
+        if (asked != &fits) {
+            compare_ways(*asked, report);
+            PlanReport even_ways = even;
+            PlanRequest nothing = *asked;
+            nothing.counted.clear();
+            compare_ways(nothing, even_ways);
+            if (const Way* way = report.way(WayKind::CpuOnly); way != nullptr) {
+                EXPECT_LT(way->expected_seconds, even_ways.way(WayKind::CpuOnly)->expected_seconds);
+            }
+        }
+        asked->counted[7].distinct.clear();
+        const PlanReport lacking = make_plan_report(*asked);
+        EXPECT_FALSE(lacking.experts.distinct_is_counted);
+        EXPECT_DOUBLE_EQ(lacking.expected.seconds, even.expected.seconds);
     }
 }
 

@@ -18,6 +18,7 @@
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/kept_expert_counts.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/terminal/console.h"
@@ -228,9 +229,13 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
     if (runner->streams()) {
+        // Random tokens do not share experts as texts do.
+        std::vector<CountedExperts> counted = counted_experts(model.expert_counts());
+        for (CountedExperts& layer : counted) layer.distinct.clear();
+        const SplitPlan plan = model.plan()->with_counted(counted);
         for (PassFigures& pass : result.passes) {
             put_stream_figures(pass, streamed[&pass - result.passes.data()], 2 * (request.repeat + 1), model.devices());
-            pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
+            pass.predicted_seconds = plan.pass(pass.tokens, depth).seconds;
         }
     }
     if (request.stages) time_stages(result, *runner, tokens, most_drafts, model);

@@ -56,7 +56,7 @@ void add_corpus_figures(TableReader fields, SectionFacts& facts) {
 void add_expert_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "experts that texts chose";
     const ReadExpertCounts read = read_expert_counts(std::move(fields));
-    facts.figures = {{"n_layers", read.use.size()}, {"n_tokens", read.n_tokens()}};
+    facts.figures = {{"n_layers", read.layers.size()}, {"n_tokens", read.n_tokens()}};
 }
 
 SectionFacts section_facts(const TableFile& file, const std::string& name) {

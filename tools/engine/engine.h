@@ -189,13 +189,13 @@ public:
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
     /// Returns the line that says why experts have no slots, as PlanWithin::fixed_note.
     [[nodiscard]] const std::string& fixed_experts_note() const { return fixed_experts_note_; }
-    /// Returns the file of what the model's texts chose of its experts; null if there is none: nothing streams, the
-    /// model has no experts, or there is no folder of tables.
+    /// Returns the file of what the model's texts chose of its experts; null if there is none: the model has no
+    /// experts, or there is no folder of tables.
     [[nodiscard]] const KeptExpertCounts* kept_expert_counts() const {
         return kept_expert_counts_ ? &*kept_expert_counts_ : nullptr;
     }
-    /// Returns what the file said when the model was loaded, as KeptExpertCounts::read(). The plan expects hits by it.
-    [[nodiscard]] std::span<const ExpertUse> expert_use() const { return expert_use_; }
+    /// Returns what the file said when the model was loaded, as KeptExpertCounts::read(). Plans follow it.
+    [[nodiscard]] std::span<const ExpertCountsOfLayer> expert_counts() const { return expert_counts_; }
     /// Returns the memory of each device by purpose, [devices]; empty if there is no plan.
     [[nodiscard]] const std::vector<DeviceMemory>& device_memory() const { return device_memory_; }
     /// Returns the host memory of what streams, and of hidden states between several devices; null on one device if
@@ -222,7 +222,7 @@ private:
     std::vector<DeviceMemory> device_memory_;
     std::string fixed_experts_note_;  // as PlanWithin::fixed_note
     std::optional<KeptExpertCounts> kept_expert_counts_;
-    std::vector<ExpertUse> expert_use_;      // [layers], or empty
+    std::vector<ExpertCountsOfLayer> expert_counts_;  // [layers], or empty
     std::optional<std::string> faster_way_;  // note for the user if another way to run the model is much faster
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;

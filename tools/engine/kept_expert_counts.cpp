@@ -1,6 +1,7 @@
 #include "tools/engine/kept_expert_counts.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,9 +15,11 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
-constexpr std::uint32_t kMostLayers = 1U << 16;   // no model has more
-constexpr std::uint64_t kMostExperts = 1U << 16;  // of a layer
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersionWithoutDistinct = 1;
+constexpr std::uint32_t kMostLayers = 1U << 16;                // no model has more
+constexpr std::uint64_t kMostExperts = 1U << 16;               // of a layer
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 40;  // of the groups of a size
 
 std::int64_t n_experts_of(const LayerConfig& layer) {
     return layer.feed_forward.experts.n_experts;
@@ -24,29 +27,52 @@ std::int64_t n_experts_of(const LayerConfig& layer) {
 
 }  // namespace
 
-draft::TableSection expert_counts_section(std::uint64_t fingerprint, std::span<const ExpertUse> use) {
+draft::TableSection expert_counts_section(std::uint64_t fingerprint, std::span<const ExpertCountsOfLayer> layers) {
     draft::TableSection section{.name = std::string(kExpertCountsKind), .fields = {}};
     section.fields.u32(kVersion);
     section.fields.u64(fingerprint);
-    section.fields.u32(static_cast<std::uint32_t>(use.size()));
-    for (const ExpertUse& layer : use) {
-        section.fields.u64(layer.n_tokens());
-        section.fields.f32s(layer.counts().counts());
-        section.fields.f32s(layer.ranks());
+    section.fields.u32(static_cast<std::uint32_t>(layers.size()));
+    for (const ExpertCountsOfLayer& layer : layers) {
+        section.fields.u64(layer.use.n_tokens());
+        section.fields.f32s(layer.use.counts().counts());
+        section.fields.f32s(layer.use.ranks());
+        section.fields.u32(DistinctExperts::kSizes);
+        for (const DistinctSum& sum : layer.distinct.sums())
+            for (const std::uint64_t n : {sum.groups, sum.tokens, sum.distinct}) section.fields.u64(n);
     }
     return section;
 }
 
 std::uint64_t ReadExpertCounts::n_tokens() const {
     std::uint64_t most = 0;
-    for (const ExpertUse& layer : use) most = std::max(most, layer.n_tokens());
+    for (const ExpertCountsOfLayer& layer : layers) most = std::max(most, layer.use.n_tokens());
     return most;
 }
 
+namespace {
+
+// Returns the sums of a layer; no value if they cannot be.
+std::optional<DistinctExperts> read_distinct(draft::TableReader& section) {
+    if (section.u32() != DistinctExperts::kSizes) return std::nullopt;
+    std::array<DistinctSum, DistinctExperts::kSizes> sums;
+    for (DistinctSum& sum : sums) {
+        sum.groups = section.u64();
+        sum.tokens = section.u64();
+        sum.distinct = section.u64();
+        if (sum.tokens > kMostTokens || sum.groups > sum.tokens || sum.distinct > kMostExperts * sum.groups)
+            return std::nullopt;
+    }
+    return DistinctExperts(sums);
+}
+
+}  // namespace
+
 ReadExpertCounts read_expert_counts(draft::TableReader section) {
-    if (const std::uint32_t version = section.u32(); version != kVersion)
-        section.fail(fmt::format("counts of version {}, this program reads {}", version, kVersion));
-    ReadExpertCounts read{.fingerprint = section.u64(), .use = {}};
+    const std::uint32_t version = section.u32();
+    if (version != kVersion && version != kVersionWithoutDistinct)
+        section.fail(fmt::format("counts of version {}, this program reads {} and {}", version, kVersionWithoutDistinct,
+                                 kVersion));
+    ReadExpertCounts read{.fingerprint = section.u64(), .layers = {}};
     const std::uint32_t n_layers = section.u32();
     if (n_layers > kMostLayers) section.fail(fmt::format("counts of {} layers", n_layers));
     for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
@@ -56,8 +82,10 @@ ReadExpertCounts read_expert_counts(draft::TableReader section) {
         std::optional<ExpertUse> use;
         if (counts.size() <= kMostExperts)
             use = ExpertUse::restored(static_cast<std::int64_t>(counts.size()), counts, ranks, n_tokens);
-        if (!use) section.fail(fmt::format("the counts of layer {} are damaged", layer));
-        read.use.push_back(std::move(*use));
+        std::optional<DistinctExperts> distinct = DistinctExperts();
+        if (version == kVersion) distinct = read_distinct(section);
+        if (!use || !distinct) section.fail(fmt::format("the counts of layer {} are damaged", layer));
+        read.layers.push_back({.use = std::move(*use), .distinct = *distinct});
     }
     section.finish();
     return read;
@@ -70,7 +98,7 @@ KeptExpertCounts::KeptExpertCounts(const std::filesystem::path& folder, const Mo
       on_note_(std::move(on_note)),
       store_({.folder = folder, .on_note = on_note_}) {}
 
-std::vector<ExpertUse> KeptExpertCounts::read() const {
+std::vector<ExpertCountsOfLayer> KeptExpertCounts::read() const {
     const std::optional<draft::TableFile> file = store_.load(fingerprint_, kExpertCountsKind);
     if (!file) return {};
     try {
@@ -78,26 +106,33 @@ std::vector<ExpertUse> KeptExpertCounts::read() const {
         if (!section) throw FormatError(fmt::format("{}: no counts of experts in it", file->path().string()));
         ReadExpertCounts read = read_expert_counts(*section);
         if (read.fingerprint != fingerprint_) section->fail("counts of another model");
-        if (std::ssize(read.use) != config_->n_layers())
-            section->fail(fmt::format("counts of {} layers, the model has {}", read.use.size(), config_->n_layers()));
-        for (std::size_t layer = 0; layer < read.use.size(); ++layer) {
-            const std::int64_t n = read.use[layer].n_experts();
-            if (n != 0 && n != n_experts_of(config_->layers[layer]))
-                section->fail(fmt::format("counts of {} experts in layer {}, the model has {}", n, layer,
-                                          n_experts_of(config_->layers[layer])));
+        if (std::ssize(read.layers) != config_->n_layers())
+            section->fail(
+                fmt::format("counts of {} layers, the model has {}", read.layers.size(), config_->n_layers()));
+        for (std::size_t layer = 0; layer < read.layers.size(); ++layer) {
+            const std::int64_t n = read.layers[layer].use.n_experts();
+            const std::int64_t of_model = n_experts_of(config_->layers[layer]);
+            if (n != 0 && n != of_model)
+                section->fail(fmt::format("counts of {} experts in layer {}, the model has {}", n, layer, of_model));
+            for (const DistinctSum& sum : read.layers[layer].distinct.sums())
+                if (sum.distinct > static_cast<std::uint64_t>(of_model) * sum.groups)
+                    section->fail(fmt::format("more distinct experts than layer {} has", layer));
         }
-        return std::move(read.use);
+        return std::move(read.layers);
     } catch (const FormatError& error) {
         store_.set_aside(fingerprint_, error.what(), kExpertCountsKind);
         return {};
     }
 }
 
-void KeptExpertCounts::write(std::span<const ExpertUse> use, std::span<const ExpertUse> before) const {
-    std::vector<ExpertUse> all(config_->layers.size());
+void KeptExpertCounts::write(std::span<const ExpertUse> use, std::span<const DistinctExperts> distinct,
+                             std::span<const ExpertCountsOfLayer> before) const {
+    std::vector<ExpertCountsOfLayer> all(config_->layers.size());
     for (std::size_t layer = 0; layer < all.size(); ++layer) {
         if (layer < before.size()) all[layer] = before[layer];
-        if (layer < use.size() && use[layer].n_experts() > 0) all[layer] = use[layer];
+        if (layer < use.size() && use[layer].n_experts() > 0) all[layer].use = use[layer];
+        if (layer < distinct.size()) all[layer].distinct += distinct[layer];
+        all[layer].distinct = all[layer].distinct.limited();
     }
     try {
         store_.save(fingerprint_, std::vector{expert_counts_section(fingerprint_, all)}, kExpertCountsKind);
@@ -106,15 +141,16 @@ void KeptExpertCounts::write(std::span<const ExpertUse> use, std::span<const Exp
     }
 }
 
-std::vector<std::vector<double>> counted_hits(std::span<const ExpertUse> use) {
-    std::vector<std::vector<double>> hits;
+std::vector<CountedExperts> counted_experts(std::span<const ExpertCountsOfLayer> layers) {
+    std::vector<CountedExperts> counted;
     bool are_known = false;
-    for (const ExpertUse& layer : use) {
-        hits.push_back(layer.hits());
-        are_known = are_known || !hits.back().empty();
+    for (const ExpertCountsOfLayer& layer : layers) {
+        const CountedExperts& last =
+            counted.emplace_back(CountedExperts{.hits = layer.use.hits(), .distinct = layer.distinct.points()});
+        are_known = are_known || !last.hits.empty() || !last.distinct.empty();
     }
-    if (!are_known) hits.clear();
-    return hits;
+    if (!are_known) counted.clear();
+    return counted;
 }
 
 }  // namespace slipstream::tools

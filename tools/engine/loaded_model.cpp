@@ -45,6 +45,11 @@ std::string memory_text(const DeviceMemory& memory) {
 LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks)
     : PlacedModel(std::move(placed)) {
     const auto began = std::chrono::steady_clock::now();
+    if (config().has_experts() && tables_folder()) {
+        kept_expert_counts_.emplace(*tables_folder(), files(),
+                                    [callbacks = this->callbacks()](std::string_view line) { callbacks.note(line); });
+        expert_counts_ = kept_expert_counts_->read();
+    }
     if (budgeted()) make_plan(needs);
     load_weights(callbacks);
     load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -106,7 +111,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     plan_request.has_workspace = true;
     const auto plan = [&] {
         PlacementRequest request = placement_request(*this, plan_request);
-        request.counted_hits = counted_hits(expert_use_);
+        request.counted = counted_experts(expert_counts_);
         PlanWithin within = plan_within(request, {offload().host_memory, host_memory().available_bytes});
         plan_ = std::make_unique<SplitPlan>(std::move(within.plan));
         fixed_experts_note_ = std::move(within.fixed_note);
@@ -121,11 +126,6 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    if (plan_->sums().slot_bytes > 0 && tables_folder()) {
-        kept_expert_counts_.emplace(*tables_folder(), files(),
-                                    [callbacks = callbacks()](std::string_view line) { callbacks.note(line); });
-        expert_use_ = kept_expert_counts_->read();
-    }
     const PlacementRequest planned = plan();
     look_for_a_faster_way(planned);
     const std::size_t for_head = host_needs(planned, *plan_).head_locked_bytes();

@@ -148,7 +148,7 @@ PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
     HostNeeds needs = host_needs(request, plan);
     needs.kept_bytes = limits.kept_bytes;
     if (plan.sums().slot_bytes == 0 || is_within(needs, limits))
-        return {plan.with_counted_hits(request.counted_hits).with_miss_factor(request.miss_factor), {}};
+        return {plan.with_counted(request.counted).with_miss_factor(request.miss_factor), {}};
     std::string note = fmt::format(
         "experts on the device stay there; to change them, all experts would be in host memory, {}",
         is_locked_within(needs, limits)
@@ -156,7 +156,7 @@ PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits) {
             : fmt::format("{} pinned, of which {} may be used (--host-memory)", size_text(needs.needed_locked_bytes()),
                           size_text(limits.pinned_bytes)));
     request.fixed_experts = true;
-    return {SplitPlan(split_plan_request(request)), std::move(note)};
+    return {SplitPlan(split_plan_request(request)).with_counted(request.counted), std::move(note)};
 }
 
 TakenMemory taken_memory(const Budget& budget) {

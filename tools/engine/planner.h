@@ -49,8 +49,7 @@ struct PlacementRequest {
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool fixed_experts = false;                   // as ModelPlanRequest::fixed_experts
     double miss_factor = 1.0;                     // of plan_within(): as ModelPlan::with_miss_factor()
-    /// Of plan_within(): as SplitPlan::with_counted_hits(); empty: hits are a prior.
-    std::vector<std::vector<double>> counted_hits{};
+    std::vector<CountedExperts> counted{};        // of plan_within(): as SplitPlan::with_counted()
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -95,9 +94,9 @@ struct PlanWithin {
     SplitPlan plan;
     std::string fixed_note;
 };
-/// Returns the plan for `request`, placed by what is expected, with the request's hits. Slots need all experts
-/// in host memory: if that is more than `limits` allow, sets request.fixed_experts and plans that the experts on the
-/// device stay there.
+/// Returns the plan for `request`, placed by what is expected, with what the request counts of experts. Slots need all
+/// experts in host memory: if that is more than `limits` allow, sets request.fixed_experts and plans that the experts
+/// on the device stay there.
 [[nodiscard]] PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits);
 
 /// A request for a plan over the devices of a placed model.

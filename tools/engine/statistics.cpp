@@ -1,11 +1,13 @@
 #include "tools/engine/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "runtime/experts/distinct_experts.h"
 #include "runtime/plan/expert_plan.h"
 #include "runtime/plan/pass_items.h"
 #include "runtime/ranks/model_split.h"
@@ -87,7 +89,8 @@ JsonObject expert_plan_json(const ExpertPlan& plan, HitsFrom hits_from, const st
                                : hits_from == HitsFrom::Assumed     ? "assumed"
                                : plan.hits_are_counted              ? "counts"
                                                                     : "prior");
-    json.unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)))
+    json.text("distinct_from", plan.distinct_is_counted ? "counts" : "even")
+        .unsigned_integer("copied_bytes", static_cast<std::uint64_t>(std::llround(plan.copied_bytes)))
         .unsigned_integer("cpu_bytes", static_cast<std::uint64_t>(std::llround(plan.cpu_bytes)));
     if (const std::string reason = no_slots_text(plan, fixed_note); !reason.empty())
         json.text("reason", reason);
@@ -120,8 +123,9 @@ JsonObject plan_json(const LoadedModel& model) {
             .integer("expect_tokens", model.plan()->pass_tokens())
             .real("pass_seconds", sums.pass_seconds);
     }
-    const ExpertPlan experts =
-        model.plan() != nullptr ? expert_plan(*model.plan()) : resident_expert_plan(model.config());
+    const ExpertPlan experts = model.plan() != nullptr
+                                   ? expert_plan(*model.plan())
+                                   : resident_expert_plan(model.config(), counted_experts(model.expert_counts()));
     if (experts.n_experts > 0)
         plan.object("experts", expert_plan_json(experts, HitsFrom::Plan, model.fixed_experts_note()));
     else
@@ -162,6 +166,29 @@ StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runn
 
 namespace {
 
+// Returns an object for each size of passes that ran, as DistinctExperts has them: the mean "tokens" of these "passes",
+// and the mean of the "distinct" experts that they needed in a layer.
+std::vector<JsonObject> distinct_json(const std::vector<ExpertFigures>& figures) {
+    DistinctExperts of_layers;
+    std::array<std::uint64_t, DistinctExperts::kSizes> passes{};
+    for (const ExpertFigures& layer : figures) {
+        of_layers += layer.distinct;
+        for (std::size_t i = 0; i < passes.size(); ++i)
+            passes[i] = std::max(passes[i], layer.distinct.sums()[i].groups);
+    }
+    std::vector<JsonObject> sizes;
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+        const DistinctSum& sum = of_layers.sums()[i];
+        if (sum.groups == 0) continue;
+        const auto groups = static_cast<double>(sum.groups);
+        sizes.emplace_back()
+            .real("tokens", static_cast<double>(sum.tokens) / groups)
+            .unsigned_integer("passes", passes[i])
+            .real("distinct", static_cast<double>(sum.distinct) / groups);
+    }
+    return sizes;
+}
+
 // Returns the object "experts" of --stats, with an object for each layer; those of layers without experts are all zero.
 JsonObject experts_json(const std::vector<ExpertFigures>& figures) {
     std::vector<JsonObject> layers;
@@ -174,7 +201,7 @@ JsonObject experts_json(const std::vector<ExpertFigures>& figures) {
             .unsigned_integer("evicted", layer.evicted)
             .real("wait_seconds", layer.wait_seconds);
     JsonObject json;
-    json.objects("layers", layers);
+    json.objects("layers", layers).objects("distinct_by_tokens", distinct_json(figures));
     return json;
 }
 

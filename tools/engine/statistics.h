@@ -105,7 +105,8 @@ enum class HitsFrom : std::uint8_t { Plan, Assumed };
 /// Returns the object "experts" of a plan: "slots" for "n_experts" experts in all layers, "hits", expected for a token,
 /// and "hits_from", "copied_bytes" of experts, expected for a pass of the plan's tokens, and the "reason" if there are
 /// no slots (no_slots_text()). "hits_from" is, if there are slots, "counts" of earlier texts, "prior" or "assumed";
-/// "even" if tokens are expected to choose evenly; null if all experts fit.
+/// "even" if tokens are expected to choose evenly; null if all experts fit. "distinct_from": where the number of
+/// experts that several tokens need together comes from, "counts" or "even".
 [[nodiscard]] JsonObject expert_plan_json(const ExpertPlan& plan, HitsFrom hits_from, const std::string& fixed_note);
 
 /// Returns how the model is placed, with the byte counts of `plan`.

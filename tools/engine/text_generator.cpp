@@ -80,24 +80,19 @@ void report_kept_memory(const PrefixStore& store, const EngineCallbacks& callbac
 
 // Gives free slots to the experts that earlier texts chose most often.
 void start_slots(const LoadedModel& model, ModelRunner& runner, const EngineCallbacks& callbacks) {
-    if (model.expert_use().empty() || runner.slots_are_full()) return;
+    if (model.expert_counts().empty() || runner.slots_are_full()) return;
+    std::vector<ExpertUse> use;
+    for (const ExpertCountsOfLayer& layer : model.expert_counts()) use.push_back(layer.use);
     std::size_t bytes = 0;
     {
         const WorkProgress progress = callbacks.work("loading experts");
-        bytes = runner.start_slots(model.expert_use(), [&](std::size_t done, std::size_t total) {
+        bytes = runner.start_slots(use, [&](std::size_t done, std::size_t total) {
             progress(static_cast<double>(done), static_cast<double>(total),
                      fmt::format("{} of {}", size_text(done), size_text(total)));
         });
     }
     callbacks.detail(
         fmt::format("slots of experts begin with {} of what earlier texts chose most often", size_text(bytes)));
-}
-
-// Returns whether more tokens are in `after` than in `before`; both [layers], or fewer.
-bool have_grown(std::span<const ExpertUse> before, std::span<const ExpertUse> after) {
-    for (std::size_t layer = 0; layer < after.size(); ++layer)
-        if (after[layer].n_tokens() > (layer < before.size() ? before[layer].n_tokens() : 0)) return true;
-    return false;
 }
 
 }  // namespace
@@ -287,8 +282,9 @@ void TextGenerator::keep_tables() const {
     parts_->drafting->drafter().save();
     const KeptExpertCounts* const kept = model().kept_expert_counts();
     if (kept == nullptr) return;
-    const std::vector<ExpertUse> use = parts_->runner->expert_use();
-    if (have_grown(model().expert_use(), use)) kept->write(use, model().expert_use());
+    const std::vector<DistinctExperts> distinct = parts_->runner->distinct_experts();
+    if (std::ranges::all_of(distinct, &DistinctExperts::empty)) return;  // no pass has run
+    kept->write(parts_->runner->expert_use(), distinct, model().expert_counts());
 }
 
 std::optional<ViewTotals> TextGenerator::view_totals() const {

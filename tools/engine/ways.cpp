@@ -67,7 +67,7 @@ std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     placement.shards.clear();
     placement.ring_bytes = 0;
     placement.pass_tokens = request.plan->pass_tokens();
-    SplitPlan plan(split_plan_request(placement));
+    SplitPlan plan = SplitPlan(split_plan_request(placement)).with_counted(placement.counted);
     if (!host_holds(request, placement, plan)) return std::nullopt;
     return PlannedWay{{.kind = WayKind::CpuOnly, .options = cpu_options(request)}, std::move(plan)};
 }

@@ -80,16 +80,24 @@ std::string of(std::size_t part, std::size_t whole) {
 }
 
 // Says how many experts a mixture has, and how much passes read of it.
-void add_experts(LabelledLines& out, const PlannedModel& model) {
+void add_experts(LabelledLines& out, const PlanRequest& request) {
+    const PlannedModel& model = request.model;
     const ExpertsConfig* experts = first_experts(model.config);
     if (experts == nullptr) return;
+    const bool is_counted = distinct_is_counted(model.config, request.counted);
     std::vector<std::string> reads;
     for (const std::int64_t n : {1, 4, 16, 64})
-        reads.push_back(fmt::format("{} {}", n, size_text(expert_bytes(model.config, model.weights, n).read)));
+        reads.push_back(fmt::format("{} {}", n,
+                                    size_text(expert_bytes(model.config, model.weights, n,
+                                                           is_counted ? std::span<const CountedExperts>(request.counted)
+                                                                      : std::span<const CountedExperts>())
+                                                  .read)));
     out.add("experts", fmt::format("{} in {} of {} layers, {} chosen for each token, {} in all", experts->n_experts,
                                    n_expert_layers(model.config), model.config.n_layers(), experts->n_chosen,
                                    size_text(expert_bytes(model.config, model.weights, 1).experts)));
-    out.add("weights read", fmt::format("by a pass of {}, if tokens choose experts evenly", fmt::join(reads, ", of ")));
+    out.add("weights read", fmt::format("by a pass of {}, {}", fmt::join(reads, ", of "),
+                                        is_counted ? "as earlier texts of this model shared experts"
+                                                   : "if tokens choose experts evenly"));
 }
 
 // Whether experts stream: then fewer bytes are expected than a pass can copy.
@@ -117,11 +125,10 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     if (experts.regime == ExpertRegime::OnCpu)
         out.add("misses", "computed by the CPU from host memory, none are copied (--experts)");
     if (detail == PlanDetail::Formulas && experts.regime == ExpertRegime::InSlots)
-        out.add(
-            "copied experts",
-            "of a layer and a pass of n tokens: the minimum of three: experts read if tokens choose evenly; experts "
-            "without a slot; n k (1 - hits) r, where a token chooses k and r falls from 1 to 0.76 for 16 tokens, "
-            "since neighbours share experts");
+        out.add("copied experts",
+                "of a layer and a pass of n tokens: the minimum of three: experts read (see weights read); experts "
+                "without a slot; n k (1 - hits) r, where a token chooses k and r falls from 1 to 0.76 for 16 tokens, "
+                "since neighbours share experts");
     if (!report.one_more_gib) return;
     const OneMoreGib& more = *report.one_more_gib;
     std::string brings = fmt::format("{}{} tokens/s instead of {} for passes of 1", several ? "on each device: " : "",
@@ -437,7 +444,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                                           : "",
                                    size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
-    add_experts(out, request.model);
+    add_experts(out, request);
     add_residency(out, request, report, detail);
     add_split(out, request, report);
     add_host(out, request, report);

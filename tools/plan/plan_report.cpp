@@ -55,7 +55,7 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
                                .ring_bytes = request.ring_bytes,
                                .pass_tokens = pass_tokens,
                                .miss_factor = request.miss_factor,
-                               .counted_hits = request.counted_hits};
+                               .counted = request.counted};
     for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i)
         placement.devices.push_back(
             {.kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,

@@ -265,13 +265,14 @@ PlanRequest plan_request(CommandContext& context) {
     if (const Setting* setting = settings.on_command_line("experts");
         setting != nullptr && request.experts && !request.model.config.has_experts())
         throw RequestError(fmt::format("{}: {} has no experts; leave it out", setting->where, request.model.name));
-    const bool has_slots = request.model.config.has_experts() &&
-                           (!hardware.devices_in_host_memory || request.experts == ExpertMisses::Copy);
     if (const auto folder = tables_folder(settings);
-        folder && request.model.files && has_slots && !request.assumed_hits)
-        request.counted_hits = counted_hits(KeptExpertCounts(*folder, *request.model.files, [&](std::string_view line) {
-                                                context.console.note(line);
-                                            }).read());
+        folder && request.model.files && request.model.config.has_experts())
+        request.counted = counted_experts(KeptExpertCounts(*folder, *request.model.files, [&](std::string_view line) {
+                                              context.console.note(line);
+                                          }).read());
+    // Assumed hits stand for those of a prior whose misses are multiplied.
+    if (request.assumed_hits)
+        for (CountedExperts& layer : request.counted) layer.hits.clear();
     request.pass_tokens = placement.expect_tokens;
     request.ring_bytes = placement.ring_bytes.value_or(0);
     if (!request.profile) request.offload_options = streaming_options(settings);

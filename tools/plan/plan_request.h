@@ -56,10 +56,10 @@ struct PlanRequest {
     SplitKind split = SplitKind::Layers;  // how several devices share the model
     std::vector<double> shares{};         // [devices], fractions of the model; empty: chosen by the plan
     std::optional<Assumptions> assumed{};
-    std::optional<double> assumed_hits{};             // by --assume, of slots for experts
-    double miss_factor = 1.0;                         // as PlacementRequest::miss_factor; assume_hits() sets it
-    std::vector<std::vector<double>> counted_hits{};  // as PlacementRequest::counted_hits
-    std::size_t kept_bytes = 0;                       // host memory for the KV of a server's earlier texts
+    std::optional<double> assumed_hits{};   // by --assume, of slots for experts
+    double miss_factor = 1.0;               // as PlacementRequest::miss_factor; assume_hits() sets it
+    std::vector<CountedExperts> counted{};  // as PlacementRequest::counted
+    std::size_t kept_bytes = 0;             // host memory for the KV of a server's earlier texts
 };
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();

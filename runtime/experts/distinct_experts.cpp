@@ -1,0 +1,84 @@
+#include "runtime/experts/distinct_experts.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace slipstream {
+
+void DistinctExperts::add(std::int64_t n_tokens, std::int64_t n_distinct) {
+    if (n_tokens <= 0) return;
+    const auto tokens = static_cast<std::uint64_t>(n_tokens);
+    DistinctSum& sum = sums_[std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(tokens)) - 1, kSizes - 1)];
+    ++sum.groups;
+    sum.tokens += tokens;
+    sum.distinct += static_cast<std::uint64_t>(n_distinct);
+}
+
+DistinctExperts DistinctExperts::limited() const {
+    DistinctExperts result = *this;
+    for (DistinctSum& sum : result.sums_)
+        while (sum.tokens > kMostTokens && sum.groups > 1)
+            sum = {.groups = sum.groups / 2, .tokens = sum.tokens / 2, .distinct = sum.distinct / 2};
+    return result;
+}
+
+std::vector<DistinctPoint> DistinctExperts::points() const {
+    std::vector<DistinctPoint> points;
+    for (std::size_t i = 1; i < kSizes; ++i) {
+        const DistinctSum& sum = sums_[i];
+        if (sum.groups < kLeastGroups || sum.tokens < kLeastTokens) continue;
+        const auto groups = static_cast<double>(sum.groups);
+        const DistinctPoint before = points.empty() ? DistinctPoint{} : points.back();
+        const DistinctPoint point{
+            .n_tokens = static_cast<double>(sum.tokens) / groups,
+            .n_distinct = std::max(static_cast<double>(sum.distinct) / groups, before.n_distinct)};
+        if (point.n_tokens > std::max(before.n_tokens, 1.0)) points.push_back(point);
+    }
+    return points;
+}
+
+DistinctExperts& DistinctExperts::operator+=(const DistinctExperts& other) {
+    for (std::size_t i = 0; i < kSizes; ++i) {
+        sums_[i].groups += other.sums_[i].groups;
+        sums_[i].tokens += other.sums_[i].tokens;
+        sums_[i].distinct += other.sums_[i].distinct;
+    }
+    return *this;
+}
+
+DistinctExperts operator-(const DistinctExperts& later, const DistinctExperts& earlier) {
+    DistinctExperts between = later;
+    for (std::size_t i = 0; i < DistinctExperts::kSizes; ++i) {
+        between.sums_[i].groups -= earlier.sums_[i].groups;
+        between.sums_[i].tokens -= earlier.sums_[i].tokens;
+        between.sums_[i].distinct -= earlier.sums_[i].distinct;
+    }
+    return between;
+}
+
+void NeighbourExperts::add(std::span<const std::uint16_t> chosen) {
+    if (chosen.empty()) {
+        first_ = n_tokens_ + 1;
+        n_distinct_.fill(0);
+        return;
+    }
+    const std::uint64_t token = ++n_tokens_;
+    const std::uint64_t index = token - first_;  // since all groups began
+    // An expert is new to the groups that began after the last token that chose it.
+    for (const std::uint16_t expert : chosen) {
+        std::uint64_t& last = last_[expert];
+        for (std::size_t i = 0; i < kGroupSizes; ++i) {
+            const std::uint64_t begin = token - index % (std::uint64_t{2} << i);
+            if (last < begin) ++n_distinct_[i];
+        }
+        last = token;
+    }
+    for (std::size_t i = 0; i < kGroupSizes; ++i) {
+        const std::uint64_t size = std::uint64_t{2} << i;
+        if ((index + 1) % size != 0) break;  // no larger group ends here either
+        distinct_.add(static_cast<std::int64_t>(size), n_distinct_[i]);
+        n_distinct_[i] = 0;
+    }
+}
+
+}  // namespace slipstream
