@@ -64,14 +64,22 @@ void NeighbourExperts::add(std::span<const std::uint16_t> chosen) {
     }
     const std::uint64_t token = ++n_tokens_;
     const std::uint64_t index = token - first_;  // since all groups began
-    // An expert is new to the groups that began after the last token that chose it.
+    // Groups of a size lie in those of all larger ones. So an expert is new to the groups of the smallest sizes, up to
+    // the one in whose group the last token that chose it is, too.
+    std::array<std::int64_t, kGroupSizes + 1> n_new{};  // by the number of sizes to which experts are new
     for (const std::uint16_t expert : chosen) {
         std::uint64_t& last = last_[expert];
-        for (std::size_t i = 0; i < kGroupSizes; ++i) {
-            const std::uint64_t begin = token - index % (std::uint64_t{2} << i);
-            if (last < begin) ++n_distinct_[i];
-        }
+        const std::size_t n_sizes =
+            last < first_ ? kGroupSizes
+                          : std::min<std::size_t>(
+                                kGroupSizes, static_cast<std::size_t>(std::bit_width(index ^ (last - first_)) - 1));
+        ++n_new[n_sizes];
         last = token;
+    }
+    std::int64_t n = 0;
+    for (std::size_t i = kGroupSizes; i > 0; --i) {
+        n += n_new[i];
+        n_distinct_[i - 1] += n;
     }
     for (std::size_t i = 0; i < kGroupSizes; ++i) {
         const std::uint64_t size = std::uint64_t{2} << i;

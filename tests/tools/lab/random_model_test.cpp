@@ -504,17 +504,84 @@ TEST_F(ExpertCountsProgram, ASecondStartBeginsWithWarmSlots) {
                                          testing::ContainsRegex("hits of slots: .*counted in earlier texts")));
 }
 
-// Nothing is read or written without a folder, without slots, or by a run that ends before it has counted.
-TEST_F(ExpertCountsProgram, ReadAndWriteNothingWhereNothingIsCounted) {
+// Texts say how many experts several tokens need together, also where all experts fit: later runs and `plan` expect so
+// much of passes, and the text is the same. Runs without slots leave the counts of slots as they are.
+TEST_F(ExpertCountsProgram, DistinctExpertsOfTextsAreExpectedLater) {
+    std::string text, later_text, drafted_text;
+    const nlohmann::json first = generated({"-n", "300", "--tables", tables_}, text);
+    EXPECT_EQ(first["plan"]["experts"]["distinct_from"], "even");
+    const nlohmann::json& sizes = first["experts"]["distinct_by_tokens"];
+    ASSERT_EQ(sizes.size(), 1U) << sizes;
+    EXPECT_EQ(sizes[0]["tokens"], 1.0);
+    EXPECT_EQ(sizes[0]["passes"], 299);
+    EXPECT_EQ(sizes[0]["distinct"], 4.0);
+    ASSERT_EQ(files("-experts.table").size(), 1U);
+    const auto planned = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> asked{"plan",
+                                       "-m",
+                                       path_,
+                                       "-t",
+                                       "1",
+                                       "--ctx",
+                                       "512",
+                                       "--draft",
+                                       "none",
+                                       "--json",
+                                       "--rates",
+                                       (folder_.path() / "rates").string(),
+                                       "--expect-tokens",
+                                       "16",
+                                       "--no-config"};
+        asked.insert(asked.end(), more.begin(), more.end());
+        const ProgramResult result = run_program(asked);
+        EXPECT_EQ(result.code, 0) << result.err;
+        return nlohmann::json::parse(result.out)["plan"];
+    };
+    const std::string budget = std::to_string(all_ - (std::int64_t{24} << 20));
+    for (const std::string rule : {"copy", "cpu"}) {
+        const std::vector<std::string> where{"--devices", "cpu", "--device-memory", budget, "--experts", rule};
+        std::vector<std::string> with = where;
+        with.insert(with.end(), {"--tables", tables_});
+        std::vector<std::string> without = where;
+        without.insert(without.end(), {"--tables", "off"});
+        const nlohmann::json by_counts = planned(with)["experts"];
+        const nlohmann::json even = planned(without)["experts"];
+        EXPECT_EQ(by_counts["distinct_from"], "counts");
+        EXPECT_EQ(even["distinct_from"], "even");
+        EXPECT_NE(by_counts["hits_from"], "counts");
+        EXPECT_EQ(by_counts["slots"], even["slots"]);
+        // The routers of this model prefer some experts.
+        const std::string_view bytes = rule == "copy" ? "copied_bytes" : "cpu_bytes";
+        EXPECT_LT(by_counts[bytes], even[bytes]);
+    }
+    const nlohmann::json later = generated({"-n", "300", "--tables", tables_, "--draft", "auto"}, later_text);
+    EXPECT_EQ(later_text, text);
+    EXPECT_EQ(later["plan"]["experts"]["distinct_from"], "counts");
+    EXPECT_TRUE(later["plan"]["experts"]["hits_from"].is_null()) << "all experts fit";
+    const nlohmann::json drafted = generated(
+        {"-n", "60", "--tables", "off", "--draft", "context", "--budget", "8", "--tree", "chain"}, drafted_text);
+    std::int64_t passes = 0;
+    double needed = 0.0;
+    double of_layers = 0.0;
+    for (const nlohmann::json& size : drafted["experts"]["distinct_by_tokens"]) {
+        passes += size["passes"].get<std::int64_t>();
+        needed += size["passes"].get<double>() * size["distinct"].get<double>();
+    }
+    for (const nlohmann::json& layer : drafted["experts"]["layers"]) of_layers += layer["needed"].get<double>();
+    EXPECT_EQ(passes + 1, drafted["passes"]) << "the prompt's is left out";
+    EXPECT_NEAR(3.0 * needed, of_layers, 1e-6 * of_layers);
+}
+
+// Nothing is read or written without a folder, and too little is not expected.
+TEST_F(ExpertCountsProgram, ReadAndWriteNothingWithoutAFolder) {
     std::string text;
     static_cast<void>(generated(in_slots({"-n", "20", "--tables", "off"}), text));
     EXPECT_FALSE(std::filesystem::exists(tables_));
-    static_cast<void>(generated({"-n", "20", "--tables", tables_}, text));
-    EXPECT_EQ(files("-experts.table").size(), 0U) << "all experts fit";
     const nlohmann::json short_text = generated(kept({"-n", "20"}), text);
     ASSERT_EQ(files("-experts.table").size(), 1U);
     const nlohmann::json next = generated(kept({"-n", "20"}), text);
     EXPECT_EQ(next["plan"]["experts"]["hits_from"], "prior") << "of 38 tokens";
+    EXPECT_EQ(next["plan"]["experts"]["distinct_from"], "even");
     EXPECT_GT(hits(next), hits(short_text));
     const auto before = std::filesystem::last_write_time(files("-experts.table").front());
     static_cast<void>(generated(in_slots({"-n", "20", "--tables", "off"}), text));
