@@ -45,7 +45,8 @@ draft::TableSection expert_counts_section(std::uint64_t fingerprint, std::span<c
 
 std::uint64_t ReadExpertCounts::n_tokens() const {
     std::uint64_t most = 0;
-    for (const ExpertCountsOfLayer& layer : layers) most = std::max(most, layer.use.n_tokens());
+    for (const ExpertCountsOfLayer& layer : layers)
+        most = std::max({most, layer.use.n_tokens(), layer.distinct.sums()[1].tokens});
     return most;
 }
 

@@ -41,7 +41,8 @@ struct ExpertCountsOfLayer {
 struct ReadExpertCounts {
     std::uint64_t fingerprint = 0;
     std::vector<ExpertCountsOfLayer> layers;
-    [[nodiscard]] std::uint64_t n_tokens() const;  // of the layer with most
+    /// Returns the tokens of the layer with most: of its use, or of its groups of two or three.
+    [[nodiscard]] std::uint64_t n_tokens() const;
 };
 /// Reads a section. Throws FormatError if it is damaged.
 [[nodiscard]] ReadExpertCounts read_expert_counts(draft::TableReader section);
