@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,8 +22,11 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/elementwise.h"
+#include "kernels/experts.h"
 #include "kernels/matmul.h"
+#include "kernels/move_rows.h"
 #include "kernels/pack_weights.h"
+#include "runtime/plan/expert_bytes.h"
 #include "tools/base/build_version.h"
 #include "tools/machine/host.h"
 
@@ -36,7 +40,7 @@ constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
 constexpr std::int64_t kMinCols = 256;  // least columns of a timed matrix: a multiple of every type's block size
 constexpr int kRounds = 5;
-constexpr std::int64_t kSmallOpsALayer = 8;  // ops of a layer besides matmuls and attention
+constexpr std::int64_t kSmallOpsALayer = 8;  // ops of a layer besides matmuls and attention, those of experts left out
 constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger of the two timings of these ops; the smaller has 1
 
 /// A number of tokens to time, over weights / divisor bytes.
@@ -98,6 +102,7 @@ public:
         x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->max_d_ff())),
                    MemoryTag::Activations);
         y_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, matrix_rows_)), MemoryTag::Activations);
+        if (const ExpertsConfig* experts = first_experts(*question.config)) experts_ = make_expert_ops(*experts);
     }
 
     MachineRates run() {
@@ -269,7 +274,81 @@ private:
         }
     }
 
-    // Runs about what a layer does besides matmuls and attention: norms and the gate.
+    /// Memory for what a layer does with experts besides their matmuls, for kManySmallOps tokens.
+    struct ExpertOps {
+        ExpertsConfig config;
+        Buffer router;                                  // [n_experts, d_model], F32
+        Buffer logits;                                  // [n_tokens, n_experts], F32
+        Buffer rows;                                    // [n_tokens * n_chosen, d_model], F32
+        Buffer gate, up;                                // [n_tokens * n_chosen, d_ff], F32
+        Buffer sums;                                    // [n_tokens, d_model], F32
+        std::vector<std::int32_t> ids, tokens, places;  // [n_tokens * n_chosen]
+        std::vector<float> weights;                     // [n_tokens * n_chosen]
+    };
+
+    ExpertOps make_expert_ops(const ExpertsConfig& experts) {
+        const std::size_t model_row = row_bytes(DType::F32, question_.config->d_model);
+        const auto n_rows = static_cast<std::size_t>(kManySmallOps * experts.n_chosen);
+        const auto activations = [&](std::size_t bytes) { return zeros(bytes, MemoryTag::Activations); };
+        ExpertOps ops{.config = experts,
+                      .router = zeros(static_cast<std::size_t>(experts.n_experts) * model_row, MemoryTag::Weights),
+                      .logits = activations(kManySmallOps * row_bytes(DType::F32, experts.n_experts)),
+                      .rows = activations(n_rows * model_row),
+                      .gate = activations(n_rows * row_bytes(DType::F32, experts.d_ff)),
+                      .up = activations(n_rows * row_bytes(DType::F32, experts.d_ff)),
+                      .sums = activations(kManySmallOps * model_row),
+                      .ids = std::vector<std::int32_t>(n_rows),
+                      .tokens = {},
+                      .places = {},
+                      .weights = std::vector<float>(n_rows)};
+        for (std::size_t i = 0; i < n_rows; ++i) {
+            ops.tokens.push_back(static_cast<std::int32_t>(i) / static_cast<std::int32_t>(experts.n_chosen));
+            ops.places.push_back(static_cast<std::int32_t>(i));
+        }
+        return ops;
+    }
+
+    // Runs about what a layer of experts does besides their matmuls: the router and the choice, the rows of (token,
+    // expert), their gate, and the sum.
+    void expert_ops(const TensorView& x) {
+        ExpertOps& ops = *experts_;
+        const std::int64_t n_tokens = x.shape[0];
+        const std::int64_t n_rows = n_tokens * ops.config.n_chosen;
+        const auto rows_of = [](Buffer& buffer, std::int64_t n, std::int64_t cols) {
+            return matrix_view(reinterpret_cast<float*>(buffer.data()), n, cols);
+        };
+        const std::int64_t d_model = question_.config->d_model;
+        const TensorView logits = rows_of(ops.logits, n_tokens, ops.config.n_experts);
+        const TensorView rows = rows_of(ops.rows, n_rows, d_model);
+        const TensorView gate = rows_of(ops.gate, n_rows, ops.config.d_ff);
+        matmul(exec(), {.weights = rows_of(ops.router, ops.config.n_experts, d_model), .x = x, .y = logits});
+        choose_experts(exec(), {.logits = logits,
+                                .n_chosen = ops.config.n_chosen,
+                                .weighting = ops.config.weighting,
+                                .ids = ops.ids.data(),
+                                .weights = ops.weights.data()});
+        move_rows(exec(), {.src = x.data,
+                           .dst = rows.data,
+                           .n_planes = 1,
+                           .row_bytes = x.row_stride_bytes,
+                           .src_rows = ops.tokens.data(),
+                           .dst_rows = ops.places.data(),
+                           .n_rows = n_rows});
+        const FeedForwardConfig& first = question_.config->layers.front().feed_forward;
+        gated_activation(exec(), {.gate = gate,
+                                  .up = rows_of(ops.up, n_rows, ops.config.d_ff),
+                                  .y = gate,
+                                  .kind = first.activation,
+                                  .limit = first.activation_limit});
+        combine_experts(exec(), {.rows = rows,
+                                 .tokens = ops.tokens.data(),
+                                 .weights = ops.weights.data(),
+                                 .sums = rows_of(ops.sums, n_tokens, d_model),
+                                 .from_zero = true});
+    }
+
+    // Runs about what a layer does besides matmuls and attention: norms and the gate, and of experts what expert_ops()
+    // does.
     void small_ops(std::int64_t n_tokens) {
         const ModelConfig& config = *question_.config;
         const TensorView x = matrix_view(reinterpret_cast<float*>(x_.data()), n_tokens, config.d_model);
@@ -278,6 +357,7 @@ private:
         const ConstTensorView weight =
             vector_view(static_cast<const std::byte*>(weights_.data()), DType::F32, config.d_model);
         for (std::int64_t i = 0; i + 1 < kSmallOpsALayer; ++i) rms_norm(exec(), {.x = x, .weight = weight, .y = x});
+        if (experts_) return expert_ops(x);
         const FeedForwardConfig& first = config.layers.front().feed_forward;
         gated_activation(
             exec(), {.gate = gate, .up = wide, .y = gate, .kind = first.activation, .limit = first.activation_limit});
@@ -334,6 +414,7 @@ private:
     std::size_t bytes_ = 0;
     Buffer weights_;
     Buffer x_, y_;
+    std::optional<ExpertOps> experts_;                               // empty: the model has none
     std::vector<std::array<double, kSamples.size()>> weight_bytes_;  // [types][samples], bytes that each timing reads
     Buffer kv_, scratch_, q_;
     std::vector<const std::byte*> chunks_;
@@ -396,9 +477,12 @@ std::string rates_key(const RateQuestion& question) {
     const AttentionConfig& heads = config.attention(largest_kv_layer(question));
     std::vector<std::string_view> types;
     for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
-    return fmt::format("{} {}, {} MiB of {} for {} x {}, {} over {} heads of {} in {}{}", build_version(), device,
+    std::string of_experts;
+    if (const ExpertsConfig* experts = first_experts(config))
+        of_experts = fmt::format(", {} of {} experts", experts->n_chosen, experts->n_experts);
+    return fmt::format("{} {}, {} MiB of {} for {} x {}{}, {} over {} heads of {} in {}{}", build_version(), device,
                        timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.max_d_ff(),
-                       heads.n_q_heads, heads.n_kv_heads, heads.head_dim, kv_type_name(question.kv_dtype),
+                       of_experts, heads.n_q_heads, heads.n_kv_heads, heads.head_dim, kv_type_name(question.kv_dtype),
                        question.effort == RateEffort::Compute ? ", without copies" : "");
 }
 
