@@ -102,7 +102,8 @@ public:
         x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->max_d_ff())),
                    MemoryTag::Activations);
         y_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, matrix_rows_)), MemoryTag::Activations);
-        if (const ExpertsConfig* experts = first_experts(*question.config)) experts_ = make_expert_ops(*experts);
+        const ExpertsConfig* experts = first_experts(*question.config);
+        if (experts != nullptr && question.card == nullptr) experts_ = make_expert_ops(*experts);
     }
 
     MachineRates run() {
@@ -414,7 +415,7 @@ private:
     std::size_t bytes_ = 0;
     Buffer weights_;
     Buffer x_, y_;
-    std::optional<ExpertOps> experts_;                               // empty: the model has none
+    std::optional<ExpertOps> experts_;                               // empty: the model has none, or a GPU is measured
     std::vector<std::array<double, kSamples.size()>> weight_bytes_;  // [types][samples], bytes that each timing reads
     Buffer kv_, scratch_, q_;
     std::vector<const std::byte*> chunks_;
