@@ -178,7 +178,7 @@ TEST(ExpertPlacement, APlanCountsTheDistinctExpertsOfEarlierTexts) {
     PassRates rates;
     rates.weights[static_cast<std::size_t>(DType::F32)] =
         ByteCost({{.vectors = 4.0, .seconds = 1.0}, {.vectors = 8.0, .seconds = 2.0}});
-    const std::vector<CountedExperts> counted{{.distinct = {{4.0, 4.0}}}, {.distinct = {{4.0, 2.0}}}, {}};
+    const std::vector<CountedExperts> counted{{}, {.distinct = {{4.0, 4.0}}}, {.distinct = {{4.0, 2.0}}}, {}};
     const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = 4, .counted = counted});
     const double even = 1.0 - std::pow(0.75, 4.0);
     const std::vector<double> shares{0.5, 0.25, even};
@@ -193,7 +193,7 @@ TEST(ExpertPlacement, APlanCountsTheDistinctExpertsOfEarlierTexts) {
     }
     EXPECT_EQ(n_experts, 3 * 8);
     // 16 tokens with the 2 experts of one: each gets 16 of them.
-    const std::vector<CountedExperts> alike(3, {.distinct = {{4.0, 2.0}, {16.0, 2.0}}});
+    const std::vector<CountedExperts> alike(4, {.distinct = {{4.0, 2.0}, {16.0, 2.0}}});
     for (const PlanItem& item : plan_schedule(pass_items, rates, {.n_tokens = 16, .counted = alike}))
         if (item.tag == PlanTag::OnDemand) {
             EXPECT_NEAR(item.compute_seconds, 0.25 * expert * 4.0, 1e-3);
@@ -232,7 +232,7 @@ TEST(ExpertPlacement, BytesOfExpertsAndOfWhatATokenReadsAreCounted) {
     EXPECT_EQ(one.experts, experts);
     EXPECT_EQ(many.experts, experts);
     EXPECT_EQ(many.read - one.read, experts / 4 * 3);
-    std::vector<CountedExperts> counted(3, {.distinct = {{8.0, 4.0}}});
+    std::vector<CountedExperts> counted(4, {.distinct = {{8.0, 4.0}}});
     EXPECT_TRUE(distinct_is_counted(files->config(), counted));
     EXPECT_EQ(expert_bytes(files->config(), files->weights(), 8.0, counted).read - one.read, experts / 4);
     counted[1].distinct.clear();
