@@ -7,11 +7,15 @@
 
 #include <fmt/format.h>
 
+#include "draft/models/mtp_source.h"
 #include "kernels/base/error.h"
 #include "kernels/workspace.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/pass/hidden_tail.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
+#include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -59,8 +63,6 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         return;
     }
     const bool several = request.hardware.n_devices > 1;
-    const bool unlimited = request.hardware.device_bytes == std::numeric_limits<std::size_t>::max();
-    if (!several && unlimited) return;  // everything fits, with any drafter
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     ComputeOptions compute = compute_options(settings);
     compute.rates.measure = false;  // plan_request() has just measured if --rates asked for it
@@ -72,6 +74,16 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         on_placement = {.cancel = callbacks.cancel};
     }
     const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
+    if (!several && request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) {
+        // Everything fits, with any drafter: nothing is loaded.
+        const DraftSettings chosen = choose_draft(asked, placed, callbacks);
+        const std::int64_t budget = chosen.options.max_budget;
+        if (chosen.options.has(draft::SourceKind::Mtp))
+            request.hidden_tail_bytes = HiddenTail::host_bytes(request.model.config.d_model, draft::hidden_rows(budget),
+                                                               scratch_nodes_for(budget))
+                                            .all;
+        return;
+    }
     const Drafting drafting(std::span(&asked, 1), placed, nullptr, {}, callbacks);
     const RunNeeds needs = drafting.needs(0);
     PlannedRun run{.budget = drafting.budget(),
