@@ -7,15 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "draft/models/mtp_source.h"
 #include "kernels/base/error.h"
 #include "kernels/workspace.h"
-#include "runtime/loop/loop_needs.h"
-#include "runtime/pass/hidden_tail.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -75,13 +71,7 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     }
     const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
     if (!several && request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) {
-        // Everything fits, with any drafter: nothing is loaded.
-        const DraftSettings chosen = choose_draft(asked, placed, callbacks);
-        const std::int64_t budget = chosen.options.max_budget;
-        if (chosen.options.has(draft::SourceKind::Mtp))
-            request.hidden_tail_bytes = HiddenTail::host_bytes(request.model.config.d_model, draft::hidden_rows(budget),
-                                                               scratch_nodes_for(budget))
-                                            .all;
+        request.hidden_tail_bytes = hidden_tail_bytes(asked, placed, callbacks);  // everything fits, with any drafter
         return;
     }
     const Drafting drafting(std::span(&asked, 1), placed, nullptr, {}, callbacks);
