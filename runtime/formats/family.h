@@ -37,10 +37,16 @@ struct HfDefaults {
     double rotated_share = 1.0;     // "partial_rotary_factor"
 };
 
+/// How Hugging Face directories name the tensors of an MTP head (head_files.h).
+enum class HeadNaming : std::uint8_t {
+    None,      // no files of the family have one, of either format
+    Apart,     // "mtp.*"
+    OneLayer,  // as a layer after those of the model, "model.layers.L.*"
+};
+
 struct Family {
     std::string_view name;  // ModelConfig::family
-    /// Whether files may have a layer that proposes further tokens (proposing_head.h).
-    bool has_head = false;
+    HeadNaming head = HeadNaming::None;
     /// Sets what published models compute in their layers beyond the sizes, for models without files (`plan --shape`).
     /// `window` is the sliding window of the layers that have one. Null: there is nothing to set.
     void (*set_published)(ModelConfig& config, std::int64_t window) = nullptr;

@@ -1,7 +1,6 @@
 #include "runtime/formats/head_files.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,30 +19,38 @@ namespace {
 
 /// Full names of the tensors of a head.
 struct HeadNames {
-    explicit HeadNames(const ModelFiles& files) {
-        const std::int64_t layer = files.config().n_layers();
-        if (files.format().starts_with("GGUF")) {
-            const std::string prefix = fmt::format("blk.{}.", layer);
-            first = prefix;
-            second = fmt::format("blk.{}.", layer + 1);
-            projection = prefix + "nextn.eh_proj.weight";
-            embedding_norm = prefix + "nextn.enorm.weight";
-            hidden_norm = prefix + "nextn.hnorm.weight";
-            output_norm = prefix + "nextn.shared_head_norm.weight";
-            foreign = {prefix + "nextn.embed_tokens.weight", prefix + "nextn.shared_head_head.weight"};
-        } else {
+    HeadNames(const ModelFiles& files, HeadNaming naming) {
+        const std::int64_t n_layers = files.config().n_layers();
+        const bool gguf = files.format().starts_with("GGUF");
+        if (!gguf && naming == HeadNaming::Apart) {
+            layer_prefix = "mtp.layers.";
             first = "mtp.";
             second = "mtp.layers.1.";
             projection = "mtp.fc.weight";
             embedding_norm = "mtp.pre_fc_norm_embedding.weight";
             hidden_norm = "mtp.pre_fc_norm_hidden.weight";
             output_norm = "mtp.norm.weight";
-            foreign = {"mtp.embed_tokens.weight", "mtp.lm_head.weight"};
+            embedding = "mtp.embed_tokens.weight";
+            lm_head = "mtp.lm_head.weight";
+            return;
         }
+        layer_prefix = gguf ? "blk." : "model.layers.";
+        first_layer = n_layers;
+        first = fmt::format("{}{}.", layer_prefix, n_layers);
+        second = fmt::format("{}{}.", layer_prefix, n_layers + 1);
+        const std::string own = gguf ? first + "nextn." : first;
+        projection = own + "eh_proj.weight";
+        embedding_norm = own + "enorm.weight";
+        hidden_norm = own + "hnorm.weight";
+        output_norm = own + (gguf ? "shared_head_norm.weight" : "shared_head.norm.weight");
+        embedding = own + "embed_tokens.weight";
+        lm_head = own + (gguf ? "shared_head_head.weight" : "shared_head.head.weight");
     }
+    std::string_view layer_prefix;  // with first_layer: of the tensors that a layer of the model has, too
+    std::int64_t first_layer = 0;
     std::string first, second;  // prefixes of all tensors of the head, and of those of a second layer
     std::string projection, embedding_norm, hidden_norm, output_norm;
-    std::array<std::string, 2> foreign;  // an embedding and an LM head of its own
+    std::string embedding, lm_head;  // of the head alone; files may lack them, and the model's are used
 };
 
 bool has_prefix(const ModelFiles& files, std::string_view prefix) {
@@ -66,27 +73,37 @@ ModelConfig head_config(const ModelConfig& target) {
     return config;
 }
 
+// Returns the rule for biases of a role: the head has them if the last layer of the model with attention does.
+BiasRule bias_rule(const ModelConfig& target, const TensorIndex& tensors, const TensorNames& names, TensorRole role) {
+    std::int64_t layer = target.n_layers() - 1;
+    while (!target.layers[layer].has_attention()) --layer;
+    const bool has_bias = tensors.find(fmt::format("{}{}.{}", names.layer_prefix, layer, names[role])) != nullptr;
+    return has_bias ? BiasRule::Required : BiasRule::Forbidden;
+}
+
 class HeadFiles final : public HeadSource {
 public:
-    explicit HeadFiles(const ModelFiles& files) : files_(files), names_(files), config_(head_config(files.config())) {
+    explicit HeadFiles(const ModelFiles& files)
+        : files_(files), names_(files, find_family(files.config().family).head), config_(head_config(files.config())) {
         const Family& family = find_family(config_.family);
-        const bool gguf = files.format().starts_with("GGUF");
-        const TensorNames& of_target = gguf ? family.gguf_names : family.hf_names;
+        const TensorNames& of_target = files.format().starts_with("GGUF") ? family.gguf_names : family.hf_names;
         const TensorIndex tensors(files.tensors());
         if (has_prefix(files, names_.second))
             throw Unsupported(fmt::format("tensors {}*: a head of several layers is not served", names_.second));
-        for (const std::string& name : names_.foreign)
-            if (tensors.find(name) != nullptr)
-                throw Unsupported(
-                    fmt::format("tensor {}: a head with an embedding or LM head of its own is not served", name));
         TensorNames names = of_target;
-        if (gguf)
-            names.first_layer = files.config().n_layers();
-        else
-            names.layer_prefix = "mtp.layers.";
+        names.layer_prefix = names_.layer_prefix;
+        names.first_layer = names_.first_layer;
         names[TensorRole::EmbeddingNorm] = names_.embedding_norm;
         names[TensorRole::OutputNorm] = names_.output_norm;
-        weights_ = bind_weights(config_, tensors, names, gguf ? family.gguf_biases : BindingRules{});
+        // A head may have an embedding of its own beside the model's LM head, so none is tied to another.
+        if (config_.tied_embeddings) names[TensorRole::LmHead] = of_target[TensorRole::TokenEmbedding];
+        config_.tied_embeddings = false;
+        has_own_lm_head_ = tensors.find(names_.lm_head) != nullptr;
+        if (has_own_lm_head_) names[TensorRole::LmHead] = names_.lm_head;
+        if (tensors.find(names_.embedding) != nullptr) names[TensorRole::TokenEmbedding] = names_.embedding;
+        weights_ = bind_weights(config_, tensors, names,
+                                {.qkv_bias = bias_rule(files.config(), tensors, of_target, TensorRole::QBias),
+                                 .out_bias = bias_rule(files.config(), tensors, of_target, TensorRole::AttnOutBias)});
         const std::int64_t d = config_.d_model;
         tensors_ = {.projection = find(tensors, names_.projection, {d, 2 * d}),
                     .hidden_norm = find(tensors, names_.hidden_norm, {d}),
@@ -96,6 +113,7 @@ public:
     [[nodiscard]] const ModelConfig& config() const override { return config_; }
     [[nodiscard]] ModelWeights weights() const override { return weights_; }
     [[nodiscard]] HeadTensors head_tensors() const override { return tensors_; }
+    [[nodiscard]] bool has_own_lm_head() const override { return has_own_lm_head_; }
     void prefetch(std::span<const std::byte> part) const override { files_.prefetch(part); }
     void release(std::span<const std::byte> part) const override { files_.release(part); }
 
@@ -117,12 +135,14 @@ private:
     ModelConfig config_;
     ModelWeights weights_;
     HeadTensors tensors_;
+    bool has_own_lm_head_ = false;
 };
 
 }  // namespace
 
 bool has_head(const ModelFiles& files) {
-    return find_family(files.config().family).has_head && has_prefix(files, HeadNames(files).first);
+    const HeadNaming naming = find_family(files.config().family).head;
+    return naming != HeadNaming::None && has_prefix(files, HeadNames(files, naming).first);
 }
 
 std::unique_ptr<HeadSource> open_head(const ModelFiles& files) {

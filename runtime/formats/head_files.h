@@ -1,8 +1,10 @@
 // The tensors of an MTP head (runtime/model/proposing_head.h) in the files of a model.
 //
-// Hugging Face directories have them as "mtp.*", GGUF files as one more layer: "blk.L.nextn.*" beside the tensors of a
-// layer, with L the number of the model's layers ("nextn_predict_layers" counts it). One layer with attention, as the
-// model's layers with attention are; experts if the model has them.
+// GGUF files have them as one more layer: "blk.L.nextn.*" beside the tensors of a layer, with L the number of the
+// model's layers ("nextn_predict_layers" counts it). Hugging Face directories of GLM-4.5 have them as such a layer,
+// too, "model.layers.L.*"; those of Qwen as "mtp.*". One layer with attention, as the model's layers with attention
+// are; experts if the model has them. The head may have an embedding and an LM head of its own; what it lacks is the
+// model's. (llama.cpp: src/models/qwen35.cpp, glm4-moe.cpp; vLLM: model_executor/models/glm4_moe_mtp.py.)
 #pragma once
 
 #include <memory>
@@ -17,7 +19,7 @@ namespace slipstream {
 
 /// Opens the head in `files`, which must outlive it; null if there is none. All shapes and types are checked here.
 /// Throws FormatError that names the tensor that is missing or has a wrong shape, and Unsupported for a head of several
-/// layers, with an embedding or LM head of its own, or in a type that is not served.
+/// layers, or in a type that is not served.
 [[nodiscard]] std::unique_ptr<HeadSource> open_head(const ModelFiles& files);
 
 }  // namespace slipstream

@@ -49,6 +49,7 @@ ProposingHead::ProposingHead(const HeadSource& source, Device& device, const Loa
       model_(std::make_unique<Model>(without_lm_head_ ? *without_lm_head_ : static_cast<const WeightSource&>(source),
                                      device, options)),
       tensors_(source.head_tensors()) {
+    CHECK(lm_head == LmHead::Own || !source.has_own_lm_head(), "a head with an LM head of its own and the target's");
     if (lm_head == LmHead::Own) use_lm_head_of(*model_);
     const std::size_t bytes = tensor_bytes(tensors_);
     memory_ = device.allocate(bytes, options.tag, "the projection of the MTP head");

@@ -7,8 +7,9 @@
 //     x = projection [norm of the token's embedding | norm of (the hidden state after the model's output norm)]
 //     h = output norm (layer (x));  logits = LM head (h);  h is the hidden state of the next step
 //
-// The hidden state after the output norm is what Qwen's heads take; those of DeepSeek and GLM take it before the norm
-// (llama.cpp, pull request 24025, which measured both for Qwen3.6), so they need other wiring and are not served.
+// The heads of Qwen and GLM-4.5 take the hidden state after the output norm, the model's and their own, as llama.cpp
+// (src/models/qwen35.cpp, glm4-moe.cpp: h_nextn), SGLang (glm4_moe_nextn.py) and vLLM (Glm4MoeModel::forward returns
+// it) compute them.
 //
 // The layer, the embedding and its norm, the output norm and the LM head are those of model(), a model of one layer.
 #pragma once
@@ -32,20 +33,23 @@ struct HeadTensors {
     ConstTensorView target_norm;  // [d_model]: the target's output norm
 };
 
-/// Where a head is loaded from. Its weights() are those of its model of one layer, the target's embedding and LM head
-/// included; embedding_norm is the norm of the token's embedding.
+/// Where a head is loaded from. Its weights() are those of its model of one layer, with an embedding and an LM head:
+/// its own or the target's; embedding_norm is the norm of the token's embedding.
 class HeadSource : public WeightSource {
 public:
     [[nodiscard]] virtual HeadTensors head_tensors() const = 0;
+    /// Returns whether the LM head is not the target's.
+    [[nodiscard]] virtual bool has_own_lm_head() const = 0;
 };
 
 class ProposingHead {
 public:
-    /// Whether the head has a copy of the LM head, or uses that of the loaded target.
+    /// Whether the head loads an LM head, or uses that of the loaded target.
     enum class LmHead : std::uint8_t { Own, OfTarget };
-    /// Loads all weights of the head into the memory of `device`; with LmHead::Own also a copy of the LM head, with
-    /// options.rounding. With LmHead::OfTarget, use_lm_head_of() must be called before the first pass. What the
-    /// arguments refer to must outlive this object. Throws as Model does.
+    /// Loads all weights of the head into the memory of `device`; with LmHead::Own also its LM head, or a copy of the
+    /// target's, with options.rounding. With LmHead::OfTarget, which a source with an LM head of its own does not allow
+    /// (CHECKed), use_lm_head_of() must be called before the first pass. What the arguments refer to must outlive this
+    /// object. Throws as Model does.
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, LmHead lm_head);
     /// Returns whether all of the LM head of `target`, loaded from the same files, is resident on the head's device.
     [[nodiscard]] bool can_use_lm_head_of(const Model& target) const;

@@ -36,8 +36,7 @@ public:
     [[nodiscard]] std::span<float> input(std::int64_t i);
     /// Runs tokens[i] at scratch node nodes[i] of `kv`, as Forward::run() does. `nodes` are consecutive, and `kv` has
     /// at most limits.max_tokens of them (CHECKed). The first `n_of_target` tokens come with the hidden states of
-    /// input(), to which the pass applies the target's output norm (Qwen's heads take the hidden state after it,
-    /// DeepSeek's and GLM's before it: llama.cpp, pull request 24025). Each of the others comes with what the head
+    /// input(), to which the pass applies the target's output norm. Each of the others comes with what the head
     /// computed for its parent, a node of an earlier pass (CHECKed). Returns the logits [logit_tokens.size(), vocab] of
     /// the tokens with the indices `logit_tokens`, valid until the next pass; none may be wanted. `needs`: as of
     /// Forward::run(), without a draw (CHECKed). A row depends on its path and hidden states alone, bit for bit.

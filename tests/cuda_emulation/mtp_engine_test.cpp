@@ -35,12 +35,15 @@ struct Text {
     std::string text;
     std::int64_t offered = 0;              // by the head
     std::vector<std::size_t> draft_bytes;  // [devices]
-    std::size_t streamed_bytes = 0;        // in a pass at full context
+    // In a pass at full context.
+    std::size_t streamed_weights = 0;
+    std::size_t streamed_kv = 0;
 };
 
-class MtpEngineOnCards : public testing::Test {
+// Parameter: a golden head. That of GLM-4.5 has experts, and an embedding and an LM head of its own.
+class MtpEngineOnCards : public testing::TestWithParam<const char*> {
 protected:
-    MtpEngineOnCards() : golden_(load_golden_head("qwen35")) {
+    MtpEngineOnCards() : golden_(load_golden_head(GetParam())) {
         write_hugging_face(golden_.model, folder_.path());
         options_.compute.context_tokens = 64;
         options_.compute.offload.host_memory = 64 * kMiB;
@@ -78,7 +81,7 @@ protected:
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
         TextGenerator generator(options_, OpenedModel(folder_.path()), {.temperature = temperature, .seed = 5}, {},
                                 callbacks);
-        Text made{.text = "", .offered = 0, .draft_bytes = {}, .streamed_bytes = 0};
+        Text made{.text = "", .draft_bytes = {}};
         EXPECT_EQ(generator.start({golden_.model.tokens.begin(), golden_.model.tokens.begin() + 9}), 0);
         TextGenerationOptions options;
         options.max_tokens = 16;
@@ -89,7 +92,8 @@ protected:
             if (total.name == "mtp") made.offered += total.offered;
         for (const DeviceMemory& memory : generator.model().device_memory()) made.draft_bytes.push_back(memory.draft);
         const SplitPlan& plan = *generator.model().plan();
-        made.streamed_bytes = plan.sums().streamed_weights_bytes + plan.sums().streamed_kv_bytes;
+        made.streamed_weights = plan.sums().streamed_weights_bytes;
+        made.streamed_kv = plan.sums().streamed_kv_bytes;
         return made;
     }
 
@@ -100,7 +104,7 @@ protected:
     std::string notes_, details_;
 };
 
-TEST_F(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
+TEST_P(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
     use({true});
     for (const double temperature : {0.0, 0.8}) {
         options_.draft = {};
@@ -116,34 +120,38 @@ TEST_F(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
     }
 }
 
-// With the least memory that is enough, KV streams, and the head has a copy of the LM head.
-TEST_F(MtpEngineOnCards, WhereKvStreamsTheTextIsThatOfPlainDecoding) {
+// With less and less memory, KV streams where there is much of it, and weights where there is little. A head without an
+// LM head of its own has a copy then.
+TEST_P(MtpEngineOnCards, WhatStreamsLeavesTheTextThatOfPlainDecoding) {
     use({true});
-    options_.compute.context_tokens = 1 << 15;  // the KV is larger than the weights
-    options_.draft = {};
-    const Text plain = generate(0.8);
-    draft_with({SourceKind::Mtp});
-    std::size_t too_few = 0;
-    std::size_t enough = 64 * kMiB;
-    Text drafted;
-    while (enough - too_few > kMiB / 16) {
-        const std::size_t bytes = (too_few + enough) / 2;
-        options_.compute.offload.devices.front().memory_bytes = bytes;
-        try {
-            drafted = generate(0.8);
-            enough = bytes;
-            EXPECT_EQ(drafted.text, plain.text) << bytes;
-            EXPECT_GT(drafted.offered, 0) << notes_ << details_;
-        } catch (const OutOfBudget&) {
-            too_few = bytes;
+    for (const std::int64_t context_tokens : {64, 1 << 15}) {  // KV that is smaller, or larger, than the weights
+        options_.compute.context_tokens = context_tokens;
+        options_.compute.offload.devices.front().memory_bytes = 64 * kMiB;
+        options_.draft = {};
+        const Text plain = generate(0.8);
+        draft_with({SourceKind::Mtp});
+        std::size_t too_few = 0;
+        std::size_t enough = 64 * kMiB;
+        Text drafted;
+        while (enough - too_few > kMiB / 32) {
+            const std::size_t bytes = (too_few + enough) / 2;
+            options_.compute.offload.devices.front().memory_bytes = bytes;
+            try {
+                drafted = generate(0.8);
+                enough = bytes;
+                EXPECT_EQ(drafted.text, plain.text) << bytes;
+                EXPECT_GT(drafted.offered, 0) << notes_ << details_;
+            } catch (const OutOfBudget&) {
+                too_few = bytes;
+            }
         }
+        EXPECT_GT(context_tokens > 64 ? drafted.streamed_kv : drafted.streamed_weights, 0U) << enough;
     }
-    EXPECT_GT(drafted.streamed_bytes, 0U) << enough;
 }
 
 // Page-locked host memory of the head, and of the hidden states that it reads, is part of a plan's, and of
 // --host-memory.
-TEST_F(MtpEngineOnCards, HostMemoryOfTheHeadIsCounted) {
+TEST_P(MtpEngineOnCards, HostMemoryOfTheHeadIsCounted) {
     draft_with({SourceKind::Mtp});
     for (const std::vector<bool>& are_cards : {std::vector<bool>{true}, {true, false}, {false, true}, {true, true}}) {
         use(are_cards);
@@ -176,11 +184,13 @@ TEST_F(MtpEngineOnCards, HostMemoryOfTheHeadIsCounted) {
     EXPECT_NE(details_.find("auto leaves mtp out: the MTP head takes"), std::string::npos) << details_;
 }
 
-// The head is on the first device. On one it uses the LM head of the target; on several it has a copy.
-TEST_F(MtpEngineOnCards, SeveralDevicesGiveTheTextOfPlainDecoding) {
+// The head is on the first device. On one it uses the LM head of the target; on several it has a copy, or has its own
+// anyway.
+TEST_P(MtpEngineOnCards, SeveralDevicesGiveTheTextOfPlainDecoding) {
     use({true});
     draft_with({SourceKind::Mtp});
     const std::size_t on_one = generate(0.8).draft_bytes.front();
+    const bool has_own = open_head(*ModelFiles::open(folder_.path()))->has_own_lm_head();
     for (const std::vector<bool>& are_cards : {std::vector<bool>{true, true}, {true, false}, {false, true}}) {
         use(are_cards);
         options_.draft = {};
@@ -191,11 +201,16 @@ TEST_F(MtpEngineOnCards, SeveralDevicesGiveTheTextOfPlainDecoding) {
         EXPECT_EQ(drafted.text, plain.text);
         EXPECT_GT(drafted.offered, 0) << notes_ << details_;
         EXPECT_EQ(drafted.draft_bytes.back(), 0U);
-        if (are_cards.front()) {
+        if (are_cards.front() && has_own) {
+            EXPECT_EQ(drafted.draft_bytes.front(), on_one);
+        } else if (are_cards.front()) {
             EXPECT_GT(drafted.draft_bytes.front(), on_one);
         }
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, MtpEngineOnCards, testing::Values("qwen35", "glm4_moe"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace slipstream::tools

@@ -147,7 +147,8 @@ TEST_P(GoldenHeadOnCard, GivesLogitsNearTheGoldenOnes) {
     EXPECT_TRUE(same_bits(head_logits(*files, golden, *card, 3, ProposingHead::LmHead::OfTarget), whole));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, GoldenHeadOnCard, testing::Values("qwen35", "qwen35_interval", "qwen35_moe"),
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenHeadOnCard,
+                         testing::Values("qwen35", "qwen35_interval", "qwen35_moe", "glm4_moe", "glm4_moe_plain"),
                          [](const auto& test) { return std::string(test.param); });
 
 class HeadOnCards : public testing::TestWithParam<Timing> {};

@@ -55,14 +55,15 @@ TEST_P(Heads, GiveTheGoldenLogitsInBothFormats) {
             const std::vector<float> whole = head_logits(*files, golden, device, 64, ProposingHead::LmHead::Own);
             ASSERT_EQ(whole.size(), golden.logits.size());
             EXPECT_LT(nmse(whole, golden.logits), 1e-6) << cpu_form_name(form);
-            // Batch invariance; the target's LM head is the same.
+            // Batch invariance; the target's LM head, where the head uses it, is the same.
             EXPECT_EQ(head_logits(*files, golden, device, 3, ProposingHead::LmHead::OfTarget), whole)
                 << cpu_form_name(form);
         }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Heads, testing::Values("qwen35", "qwen35_interval", "qwen35_moe"),
+INSTANTIATE_TEST_SUITE_P(Golden, Heads,
+                         testing::Values("qwen35", "qwen35_interval", "qwen35_moe", "glm4_moe", "glm4_moe_plain"),
                          [](const auto& test) { return std::string(test.param); });
 
 std::string folder_message(const GoldenModel& model) {
@@ -90,7 +91,7 @@ TEST(HeadFiles, AModelWithoutAHeadHasNone) {
 
 // A line that names the tensor for each of the head's tensors that is missing or has another shape.
 TEST(HeadFiles, EachMissingOrMisshapenTensorIsNamed) {
-    for (const char* name : {"qwen35", "qwen35_moe"}) {
+    for (const char* name : {"qwen35", "qwen35_moe", "glm4_moe"}) {
         const GoldenHead golden = load_golden_head(name);
         for (std::size_t i = 0; i < golden.tensors.size(); ++i) {
             const std::size_t at = golden.model.tensors.size() - golden.tensors.size() + i;
@@ -99,42 +100,89 @@ TEST(HeadFiles, EachMissingOrMisshapenTensorIsNamed) {
             std::string tensor = golden.tensors[i].name;
             // All experts may be in one tensor, which is then looked for.
             if (tensor == "mtp.layers.0.mlp.experts.0.down_proj.weight") tensor = "mtp.layers.0.mlp.experts.down_proj";
-            EXPECT_THAT(folder_message(without), HasSubstr(fmt::format("the MTP head: tensor {} [", tensor))) << tensor;
-            EXPECT_THAT(folder_message(without), HasSubstr("] is missing"));
+            if (tensor.ends_with("embed_tokens.weight") || tensor.ends_with("shared_head.head.weight")) {
+                EXPECT_EQ(folder_message(without), "nothing thrown") << "the model's is used";
+            } else {
+                EXPECT_THAT(folder_message(without), HasSubstr(fmt::format("the MTP head: tensor {} [", tensor)));
+                EXPECT_THAT(folder_message(without), HasSubstr("] is missing"));
+            }
             GoldenModel wrong = golden.model;
             wrong.tensors[at].shape.back() += 1;
             EXPECT_THAT(folder_message(wrong), HasSubstr(fmt::format("tensor {} has shape [", golden.tensors[i].name)));
         }
     }
-    const GoldenHead golden = load_golden_head("qwen35");
-    for (const char* tensor : {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_q",
-                               "attn_output", "attn_k_norm", "ffn_down", "post_attention_norm"}) {
+    const auto expect_named = [](const GoldenHead& golden, const std::string& full, bool is_needed = true) {
         GgufWriter file = golden_head_gguf(golden);
-        const std::string full = fmt::format("blk.4.{}.weight", tensor);
         file.erase_tensor(full);
-        EXPECT_THAT(gguf_message(file), HasSubstr(fmt::format("tensor {} [", full)));
+        if (is_needed) {
+            EXPECT_THAT(gguf_message(file), HasSubstr(fmt::format("tensor {} [", full)));
+        } else {
+            EXPECT_EQ(gguf_message(file), "nothing thrown") << full << ": the model's is used";
+        }
         file.floats(full, {3, 5});
         EXPECT_THAT(gguf_message(file), HasSubstr(fmt::format("tensor {} has shape [3, 5]", full)));
-    }
+    };
+    const GoldenHead qwen = load_golden_head("qwen35");
+    for (const char* tensor : {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_q",
+                               "attn_output", "attn_k_norm", "ffn_down", "post_attention_norm"})
+        expect_named(qwen, fmt::format("blk.4.{}.weight", tensor));
+    const GoldenHead glm = load_golden_head("glm4_moe");
+    for (const char* tensor : {"nextn.eh_proj.weight", "nextn.enorm.weight", "nextn.hnorm.weight",
+                               "nextn.shared_head_norm.weight", "attn_q.bias", "attn_v.bias", "exp_probs_b.bias",
+                               "ffn_gate_inp.weight", "ffn_up_shexp.weight", "ffn_down_exps.weight"})
+        expect_named(glm, fmt::format("blk.3.{}", tensor));
+    for (const char* tensor : {"nextn.embed_tokens.weight", "nextn.shared_head_head.weight"})
+        expect_named(glm, fmt::format("blk.3.{}", tensor), false);
 }
 
-TEST(HeadFiles, OtherKindsOfHeadsAreRefusedByName) {
-    const GoldenHead golden = load_golden_head("qwen35");
-    const auto with = [&](const char* name, std::vector<std::int64_t> shape) {
+TEST(HeadFiles, AHeadOfSeveralLayersIsRefusedByName) {
+    const auto with = [](const GoldenHead& golden, const char* name, std::vector<std::int64_t> shape) {
         GoldenModel model = golden.model;
         model.tensors.push_back({name, std::move(shape)});
         return folder_message(model);
     };
-    EXPECT_THAT(with("mtp.layers.1.input_layernorm.weight", {40}),
+    const GoldenHead qwen = load_golden_head("qwen35");
+    EXPECT_THAT(with(qwen, "mtp.layers.1.input_layernorm.weight", {40}),
                 HasSubstr("tensors mtp.layers.1.*: a head of several layers is not served"));
-    EXPECT_THAT(with("mtp.embed_tokens.weight", {64, 40}),
-                HasSubstr("tensor mtp.embed_tokens.weight: a head with an embedding or LM head of its own"));
-    GgufWriter file = golden_head_gguf(golden);
-    file.floats("blk.4.nextn.shared_head_head.weight", {64, 40});
-    EXPECT_THAT(gguf_message(file), HasSubstr("tensor blk.4.nextn.shared_head_head.weight: a head with an embedding"));
-    GgufWriter second = golden_head_gguf(golden);
+    EXPECT_THAT(with(load_golden_head("glm4_moe"), "model.layers.4.input_layernorm.weight", {40}),
+                HasSubstr("tensors model.layers.4.*: a head of several layers is not served"));
+    GgufWriter second = golden_head_gguf(qwen);
     second.floats("blk.5.nextn.eh_proj.weight", {40, 80});
     EXPECT_THAT(gguf_message(second), HasSubstr("tensors blk.5.*: a head of several layers"));
+}
+
+// Biases that the model's layers do not have.
+TEST(HeadFiles, ABiasThatTheModelHasNotIsRefused) {
+    GoldenHead golden = load_golden_head("glm4_moe_plain");
+    golden.model.tensors.push_back({"model.layers.3.self_attn.q_proj.bias", {48}});
+    EXPECT_THAT(folder_message(golden.model), HasSubstr("model.layers.3.self_attn.q_proj.bias is there, but"));
+}
+
+// An embedding and an LM head of the head's own, or of the model.
+TEST(HeadFiles, WhatAHeadLacksIsTheModels) {
+    const auto expect = [](const ModelFiles& files, bool own_embedding, bool own_lm_head) {
+        const std::unique_ptr<HeadSource> head = open_head(files);
+        const ModelWeights of_head = head->weights();
+        const ModelWeights of_model = files.weights();
+        EXPECT_EQ(of_head.token_embedding.data != of_model.token_embedding.data, own_embedding);
+        EXPECT_EQ(of_head.lm_head.data != of_model.lm_head.data, own_lm_head);
+        EXPECT_EQ(head->has_own_lm_head(), own_lm_head);
+        EXPECT_EQ(describe_ignored_tensors(files), "");
+    };
+    const auto expect_both = [&](const GoldenHead& golden, bool own_embedding, bool own_lm_head) {
+        const TempFolder folder;
+        expect(*ModelFiles::open(write_folder(folder, golden.model)), own_embedding, own_lm_head);
+        const TempFolder gguf_folder;
+        expect(*ModelFiles::open(write_file(gguf_folder, golden_head_gguf(golden))), own_embedding, own_lm_head);
+    };
+    expect_both(load_golden_head("glm4_moe"), true, true);
+    expect_both(load_golden_head("qwen35"), false, false);
+    // The model's LM head is its embedding.
+    GoldenHead tied = load_golden_head("glm4_moe_plain");
+    expect_both(tied, false, false);
+    for (std::vector<GoldenTensor>* tensors : {&tied.tensors, &tied.model.tensors})
+        tensors->push_back({"model.layers.3.embed_tokens.weight", {64, 40}});
+    expect_both(tied, true, false);
 }
 
 // The model itself is read without its head, as ever.
@@ -164,7 +212,7 @@ TEST(HeadFiles, DamagedOnesAreReadOrRefusedInALine) {
     const auto text_of = [](const DamagedFile& file) {
         return std::string(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
     };
-    for (const char* name : {"qwen35", "qwen35_moe"}) {
+    for (const char* name : {"qwen35", "glm4_moe"}) {
         const GoldenHead golden = load_golden_head(name);
         const GgufWriter writer = golden_head_gguf(golden);
         const std::string gguf = writer.bytes();

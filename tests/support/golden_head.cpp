@@ -19,6 +19,12 @@ const std::map<std::string, std::string> kGgufNames = {
     {"mtp.pre_fc_norm_embedding", "nextn.enorm"},
     {"mtp.pre_fc_norm_hidden", "nextn.hnorm"},
     {"mtp.norm", "nextn.shared_head_norm"},
+    {"eh_proj", "nextn.eh_proj"},
+    {"enorm", "nextn.enorm"},
+    {"hnorm", "nextn.hnorm"},
+    {"embed_tokens", "nextn.embed_tokens"},
+    {"shared_head.norm", "nextn.shared_head_norm"},
+    {"shared_head.head", "nextn.shared_head_head"},
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
     {"self_attn.q_proj", "attn_q"},
@@ -35,6 +41,9 @@ const std::map<std::string, std::string> kGgufNames = {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
 };
 
 std::string bytes_of(const std::vector<float>& values) {
@@ -72,13 +81,14 @@ GoldenHead load_golden_head(const std::string& name) {
 
 GgufWriter golden_head_gguf(const GoldenHead& head) {
     constexpr std::uint32_t kF32 = 0;
-    const std::string kLayer = "mtp.layers.0.";
     GoldenModel alone = head.model;
     alone.tensors.resize(alone.tensors.size() - head.tensors.size());
     GgufWriter file = golden_gguf(alone);
     const nlohmann::json config = nlohmann::json::parse(alone.config_json);
     const auto n_layers = config["num_hidden_layers"].get<std::uint32_t>();
-    const std::string arch = config.contains("num_experts") ? "qwen35moe" : "qwen35";
+    const bool is_glm = config["model_type"] == "glm4_moe";
+    const std::string layer = is_glm ? fmt::format("model.layers.{}.", n_layers) : "mtp.layers.0.";
+    const std::string arch = is_glm ? "glm4moe" : config.contains("num_experts") ? "qwen35moe" : "qwen35";
     file.set(arch + ".block_count", n_layers + 1).set(arch + ".nextn_predict_layers", std::uint32_t{1});
     // The experts' matrices, each kind stacked.
     struct Stack {
@@ -88,8 +98,10 @@ GgufWriter golden_head_gguf(const GoldenHead& head) {
     std::map<std::string, Stack> stacks;
     for (const GoldenTensor& tensor : head.tensors) {
         std::vector<float> values = golden_values(tensor);
-        std::string name = tensor.name.substr(0, tensor.name.rfind(".weight"));
-        if (name.starts_with(kLayer)) name = name.substr(kLayer.size());
+        const std::size_t end = tensor.name.rfind('.');
+        std::string name = tensor.name.substr(0, end);
+        std::string kind = tensor.name.substr(end);
+        if (name.starts_with(layer)) name = name.substr(layer.size());
         if (name.starts_with("mlp.experts.")) {
             const std::string part = name.substr(name.rfind('.') + 1);
             Stack& stack = stacks[fmt::format("ffn_{}_exps", part.substr(0, part.find('_')))];
@@ -98,11 +110,13 @@ GgufWriter golden_head_gguf(const GoldenHead& head) {
             stack.values.insert(stack.values.end(), values.begin(), values.end());
             continue;
         }
-        // The converter adds the 1 of a norm to its weights.
-        if (name.find("norm") != std::string::npos)
+        // The converter adds the 1 of a norm of Qwen to its weights.
+        if (!is_glm && name.find("norm") != std::string::npos)
             for (float& value : values) value += 1.0F;
-        file.tensor(fmt::format("blk.{}.{}.weight", n_layers, kGgufNames.at(name)), kF32, tensor.shape,
-                    bytes_of(values));
+        const bool is_choice_bias = kind == ".e_score_correction_bias";
+        file.tensor(fmt::format("blk.{}.{}{}", n_layers, is_choice_bias ? "exp_probs_b" : kGgufNames.at(name),
+                                is_choice_bias ? ".bias" : kind),
+                    kF32, tensor.shape, bytes_of(values));
     }
     for (const auto& [name, stack] : stacks)
         file.tensor(fmt::format("blk.{}.{}.weight", n_layers, name), kF32, stack.shape, bytes_of(stack.values));

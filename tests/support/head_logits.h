@@ -21,6 +21,7 @@ namespace slipstream {
 
 /// Runs the target over the text of the golden model, then the head over all pairs of a hidden state and the next
 /// token, `piece` of them a pass, then over what it proposes. Returns the logits of all, and expects the golden drafts.
+/// A head with an LM head of its own uses that, whatever `lm_head` says.
 [[nodiscard]] inline std::vector<float> head_logits(const ModelFiles& files, const GoldenHead& golden, Device& device,
                                                     std::int64_t piece, ProposingHead::LmHead lm_head) {
     constexpr std::int64_t kMaxTokens = 64;
@@ -41,6 +42,7 @@ namespace slipstream {
     EXPECT_EQ(tail.begin(), 0);
     EXPECT_EQ(tail.end(), std::ssize(text));
 
+    if (source->has_own_lm_head()) lm_head = ProposingHead::LmHead::Own;
     ProposingHead head(*source, device, options, lm_head);
     EXPECT_EQ(head.has_lm_head(), lm_head == ProposingHead::LmHead::Own);
     if (!head.has_lm_head()) head.use_lm_head_of(model);

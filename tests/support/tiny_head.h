@@ -79,6 +79,7 @@ public:
                 .hidden_norm = ones(),
                 .target_norm = target_.weights().output_norm};
     }
+    bool has_own_lm_head() const override { return false; }
     void prefetch(std::span<const std::byte> part) const override {
         if (part.data() != reinterpret_cast<const std::byte*>(projection_.data())) target_.prefetch(part);
     }

@@ -458,6 +458,26 @@ TEST_F(HeadChoice, TheLmHeadIsTheTargetsWhereAllOfItStays) {
     EXPECT_GT(least, kMiB / 2);
 }
 
+// One that has an LM head of its own uses that, whatever the memory.
+TEST_F(HeadChoice, AHeadWithAnLmHeadOfItsOwnDoesNotUseTheTargets) {
+    const TempFolder own;
+    write_hugging_face(load_golden_head("glm4_moe").model, own.path());
+    use(own);
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB, 64 * kMiB}) {
+            const DraftSettings chosen = choose(bytes);
+            EXPECT_TRUE(has_mtp(chosen)) << said_ << details_;
+            EXPECT_FALSE(chosen.lm_head_of_target);
+        }
+    }
+    const PlacedModel target = place(Budget::kUnlimited);
+    const Model whole(target.files(), target.device(), {.context_tokens = context_tokens_});
+    const std::optional<EngineHead> head = load_head(draft_, target, &whole, HostMemory{}, {});
+    ASSERT_TRUE(head.has_value());
+    EXPECT_NE(head->head->lm_head().front().packed.data, whole.parts(0, TensorRole::LmHead).front().packed.data);
+}
+
 // With trees made smaller, or in `auto`, the head shares the LM head wherever it does with small trees.
 TEST_F(HeadChoice, SmallerTreesAreTakenBeforeAnythingStreams) {
     link_ = 1e6;
@@ -574,8 +594,9 @@ TEST_F(HeadOfSeveralLists, WithoutTheLmHeadOfTheTargetAHeadIsNotUsed) {
 }
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
-    for (const auto& [folder, why] : {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
-                                      {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
+    for (const auto& [folder, why] :
+         {std::pair{&without_, "has no MTP head (mtp.*, of GLM one more layer, in GGUF files nextn)"},
+          {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
         use(*folder);
         for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
             draft_.automatic = true;

@@ -610,7 +610,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         draft::check_draft_vocabulary(target.files(), *files);
     }
     // A copy of the LM head is rounded, so what is drawn from the head would depend on the memory limit.
-    PlannedRun run(target, check, draws ? LmHead::Own : lm_head);
+    const bool is_own = draws || (head != nullptr && head->has_own_lm_head());
+    PlannedRun run(target, check, is_own ? LmHead::Own : lm_head);
     run.keep_head(head.get(), chosen.options);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;

@@ -15,7 +15,7 @@ namespace slipstream::tools {
 /// Returns `draft` with all choices made that `auto` leaves open, for `target` and the memory budgets of its devices.
 /// Reports what is left out or made smaller. May measure the machine (target.rates()). Throws what opening the draft
 /// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
-/// With LmHead::Own, an MTP head has a copy of the LM head in any case.
+/// With LmHead::Own, an MTP head has its own LM head, or a copy of the target's, in any case.
 /// `shared_view`: a view that is chosen already, for all drafters of the target; then the view options of `draft` are
 /// not read.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,

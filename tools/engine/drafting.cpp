@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "draft/models/mtp_source.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/pass/hidden_tail.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_drafter.h"
@@ -92,6 +94,13 @@ RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
 
 bool Drafting::shares_lm_head() const {
     return head_ != nullptr && !head_->head->has_lm_head();
+}
+
+std::size_t hidden_tail_bytes(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks) {
+    const DraftSettings chosen = choose_draft(draft, target, callbacks);
+    if (!chosen.options.has(draft::SourceKind::Mtp)) return 0;
+    const std::int64_t budget = chosen.options.max_budget;
+    return HiddenTail::host_bytes(target.config().d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
 }
 
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {

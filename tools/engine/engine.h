@@ -334,6 +334,11 @@ private:
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;
 };
 
+/// Returns the bytes of host memory for hidden states of `target` that its MTP head reads, if a drafter of `draft`
+/// would have one; else 0. Loads nothing. Throws what choosing the sources throws.
+[[nodiscard]] std::size_t hidden_tail_bytes(const DraftSettings& draft, const PlacedModel& target,
+                                            const EngineCallbacks& callbacks);
+
 struct GeneratorOptions {
     ComputeOptions compute;
     DraftSettings draft;

@@ -125,8 +125,9 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
     if (!draft.options.has(SourceKind::Mtp)) return nullptr;
     std::string why;
     if (!has_head(target.files())) {
-        why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn) that can be used with {}",
-                          target.path().string(), target.config().family);
+        why = fmt::format(
+            "{} has no MTP head (mtp.*, of GLM one more layer, in GGUF files nextn) that can be used with {}",
+            target.path().string(), target.config().family);
     } else {
         try {
             std::unique_ptr<HeadSource> head = open_head(target.files());
@@ -191,9 +192,8 @@ std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& tar
     EngineHead engine;
     engine.source = open_head(target.files());
     CHECK(engine.source != nullptr, "the source mtp was chosen without a head");
-    const ProposingHead::LmHead lm_head = whole_model != nullptr || draft.lm_head_of_target
-                                              ? ProposingHead::LmHead::OfTarget
-                                              : ProposingHead::LmHead::Own;
+    const bool is_shared = !engine.source->has_own_lm_head() && (whole_model != nullptr || draft.lm_head_of_target);
+    const ProposingHead::LmHead lm_head = is_shared ? ProposingHead::LmHead::OfTarget : ProposingHead::LmHead::Own;
     const std::size_t bytes = head_host_bytes(*engine.source, draft.options, target, lm_head);
     if (host.total_bytes > 0 && bytes > host.available_bytes) {
         const std::string why = fmt::format("the MTP head takes {} of memory, {} are free beside the target",
@@ -217,7 +217,7 @@ std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& tar
                                      fmt::format("{} of {}", size_text(done), size_text(total)));
                         }},
         lm_head);
-    if (whole_model != nullptr) engine.head->use_lm_head_of(*whole_model);
+    if (is_shared && whole_model != nullptr) engine.head->use_lm_head_of(*whole_model);
     engine.planned_seconds = resident_planned_seconds(*engine.source, kv_dtype, WeightRounding::Q8_0, target);
     return engine;
 }

@@ -66,10 +66,11 @@ struct EngineHead {
 [[nodiscard]] std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options,
                                           const PlacedModel& target, ProposingHead::LmHead lm_head);
 
-/// Loads the head for the source `mtp`; no value if that is not among the sources. With `whole_model`, the loaded
-/// target, it uses the target's LM head. Without, it has a copy, since the target's may stream or be split; or, with
-/// draft.lm_head_of_target, none until attach_lm_head(). If it takes more than the free memory of `host`, throws
-/// OutOfBudget; of `auto`, removes the source and reports why as a detail. Throws what open_target_head() throws, too.
+/// Loads the head for the source `mtp`; no value if that is not among the sources. If it has no LM head of its own:
+/// with `whole_model`, the loaded target, it uses the target's; without, it has a copy, since the target's may stream
+/// or be split; or, with draft.lm_head_of_target, none until attach_lm_head(). If it takes more than the free memory of
+/// `host`, throws OutOfBudget; of `auto`, removes the source and reports why as a detail. Throws what
+/// open_target_head() throws, too.
 [[nodiscard]] std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target,
                                                   const Model* whole_model, const HostMemory& host,
                                                   const EngineCallbacks& callbacks);

@@ -108,6 +108,7 @@ struct PlacedPlan {
     [[nodiscard]] HostNeeds host_needs(const PlanRequest& request) const {
         HostNeeds needs = tools::host_needs(placement, plan);
         needs.kept_bytes = request.kept_bytes;
+        if (!request.run) needs.hidden_tail_bytes = request.hidden_tail_bytes;
         return needs;
     }
 };

@@ -59,8 +59,6 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         return;
     }
     const bool several = request.hardware.n_devices > 1;
-    const bool unlimited = request.hardware.device_bytes == std::numeric_limits<std::size_t>::max();
-    if (!several && unlimited) return;  // everything fits, with any drafter
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     ComputeOptions compute = compute_options(settings);
     compute.rates.measure = false;  // plan_request() has just measured if --rates asked for it
@@ -72,6 +70,10 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         on_placement = {.cancel = callbacks.cancel};
     }
     const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
+    if (!several && request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) {
+        request.hidden_tail_bytes = hidden_tail_bytes(asked, placed, callbacks);  // everything fits, with any drafter
+        return;
+    }
     const Drafting drafting(std::span(&asked, 1), placed, nullptr, {}, callbacks);
     const RunNeeds needs = drafting.needs(0);
     PlannedRun run{.budget = drafting.budget(),

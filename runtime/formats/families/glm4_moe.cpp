@@ -1,6 +1,7 @@
 // GLM-4.5-Air (transformers: models/glm4_moe; llama.cpp: src/models/glm4-moe.cpp). Biases of query, key and value; half
 // of each head rotates. The first layers are dense; the others have experts, scored by a sigmoid and chosen with a
-// correction bias, and a shared expert.
+// correction bias, and a shared expert. The layer that proposes further tokens, after those of the model, is read by
+// head_files.h, for drafting.
 //
 // Not served: GLM-4.5 and 4.6 of 355B (norms of query and key heads).
 #include <algorithm>
@@ -80,6 +81,7 @@ void read_glm4_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
 
 constinit const Family kGlm4Moe{
     .name = "glm4moe",
+    .head = HeadNaming::OneLayer,
     .hf_class = "Glm4MoeForCausalLM",
     .hf_model_type = "glm4_moe",
     .hf_defaults = {.context_tokens = 131072,

@@ -281,7 +281,7 @@ constexpr BindingRules kNoBiases{.qkv_bias = BiasRule::Forbidden, .out_bias = Bi
 
 constinit const Family kQwen35{
     .name = "qwen35",
-    .has_head = true,
+    .head = HeadNaming::Apart,
     .set_published = set_qwen35,
     .hf_class = "Qwen3_5ForCausalLM",
     .hf_model_type = "qwen3_5_text",
@@ -297,7 +297,7 @@ constinit const Family kQwen35{
 
 constinit const Family kQwen35Moe{
     .name = "qwen35moe",
-    .has_head = true,
+    .head = HeadNaming::Apart,
     .set_published = set_qwen35,
     .hf_class = "Qwen3_5MoeForCausalLM",
     .hf_model_type = "qwen3_5_moe_text",
@@ -315,7 +315,7 @@ constinit const Family kQwen35Moe{
 
 constinit const Family kQwen3Next{
     .name = "qwen3next",
-    .has_head = true,
+    .head = HeadNaming::Apart,
     .set_published = set_qwen35,
     .hf_class = "Qwen3NextForCausalLM",
     .hf_model_type = "qwen3_next",

@@ -3,8 +3,8 @@
     python make.py  # needs numpy, torch, transformers (5.x); seconds on a CPU
 
 transformers leaves the tensors of heads out, so the head is written here in double, by its description in DeepSeek-V3
-(arXiv 2412.19437, section 2.2) and vLLM's model_executor/models/qwen3_next_mtp.py, from loops and matrix products
-alone. The model's hidden states are those of transformers, as ../models/make.py runs it.
+(arXiv 2412.19437, section 2.2), vLLM's model_executor/models/qwen3_next_mtp.py and glm4_moe_mtp.py, and SGLang's
+glm4_moe_nextn.py, from loops and matrix products alone. The model's hidden states are those of transformers, as ../models/make.py runs it.
 
 <case>/head.txt: "tensor NAME SHAPE" lines of the head, and "drafted ...": the draft tokens that the head gives, one
 after another, after the case's tokens. <case>/logits.f32: little-endian floats [rows, vocab]: after each pair of hidden state
@@ -26,60 +26,104 @@ import make as models  # noqa: E402
 N_DRAFTED = 5
 
 
-def tensors_of(config):
+# The case whose head has an embedding and an LM head of its own.
+WITH_OWN_EMBEDDINGS = "glm4_moe"
+
+
+def is_glm(config):
+    return config["model_type"] == "glm4_moe"
+
+
+class Names:
+    """Prefixes and names of the head's tensors in published files."""
+
+    def __init__(self, config):
+        self.layer = f"model.layers.{config['num_hidden_layers']}." if is_glm(config) else "mtp.layers.0."
+        if is_glm(config):
+            self.projection, self.output_norm = self.layer + "eh_proj", self.layer + "shared_head.norm"
+            self.embedding_norm, self.hidden_norm = self.layer + "enorm", self.layer + "hnorm"
+            self.embedding, self.lm_head = self.layer + "embed_tokens", self.layer + "shared_head.head"
+            self.shared = self.layer + "mlp.shared_experts."
+        else:
+            self.projection, self.output_norm = "mtp.fc", "mtp.norm"
+            self.embedding_norm, self.hidden_norm = "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden"
+            self.shared = self.layer + "mlp.shared_expert."
+
+
+def tensors_of(name, config):
     """Names and shapes of the head's tensors in published files."""
-    d, head = config["hidden_size"], config["head_dim"]
+    d, head, vocab = config["hidden_size"], config["head_dim"], config["vocab_size"]
     n_q, n_kv = config["num_attention_heads"], config["num_key_value_heads"]
-    layer = "mtp.layers.0."
+    names = Names(config)
+    layer = names.layer
     shapes = {
-        "mtp.fc.weight": [d, 2 * d],
-        "mtp.pre_fc_norm_embedding.weight": [d],
-        "mtp.pre_fc_norm_hidden.weight": [d],
-        "mtp.norm.weight": [d],
+        names.projection + ".weight": [d, 2 * d],
+        names.embedding_norm + ".weight": [d],
+        names.hidden_norm + ".weight": [d],
+        names.output_norm + ".weight": [d],
         layer + "input_layernorm.weight": [d],
         layer + "post_attention_layernorm.weight": [d],
-        layer + "self_attn.q_proj.weight": [2 * n_q * head, d],
+        layer + "self_attn.q_proj.weight": [(1 if is_glm(config) else 2) * n_q * head, d],
         layer + "self_attn.k_proj.weight": [n_kv * head, d],
         layer + "self_attn.v_proj.weight": [n_kv * head, d],
         layer + "self_attn.o_proj.weight": [d, n_q * head],
-        layer + "self_attn.q_norm.weight": [head],
-        layer + "self_attn.k_norm.weight": [head],
     }
-    if "num_experts" not in config:
+    if name == WITH_OWN_EMBEDDINGS:
+        shapes |= {names.embedding + ".weight": [vocab, d], names.lm_head + ".weight": [vocab, d]}
+    if not is_glm(config):
+        shapes |= {layer + "self_attn.q_norm.weight": [head], layer + "self_attn.k_norm.weight": [head]}
+    elif config["attention_bias"]:
+        shapes |= {layer + f"self_attn.{part}_proj.bias": [n * head] for part, n in (("q", n_q), ("k", n_kv), ("v", n_kv))}
+    n = config.get("n_routed_experts") or config.get("num_experts")
+    if n is None:
         width = config["intermediate_size"]
         return shapes | {layer + f"mlp.{part}_proj.weight": [width, d] for part in ("gate", "up")} | {
             layer + "mlp.down_proj.weight": [d, width]}
-    n, width, shared = (config[key] for key in ("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"))
+    width = config["moe_intermediate_size"]
+    shared = config["n_shared_experts"] * width if is_glm(config) else config["shared_expert_intermediate_size"]
     shapes[layer + "mlp.gate.weight"] = [n, d]
     for expert in range(n):  # a tensor each, as published heads have them
         for part, shape in (("gate", [width, d]), ("up", [width, d]), ("down", [d, width])):
             shapes[layer + f"mlp.experts.{expert}.{part}_proj.weight"] = shape
     for part, shape in (("gate", [shared, d]), ("up", [shared, d]), ("down", [d, shared])):
-        shapes[layer + f"mlp.shared_expert.{part}_proj.weight"] = shape
-    shapes[layer + "mlp.shared_expert_gate.weight"] = [1, d]
+        shapes[names.shared + f"{part}_proj.weight"] = shape
+    if is_glm(config):
+        shapes[layer + "mlp.gate.e_score_correction_bias"] = [n]
+    else:
+        shapes[layer + "mlp.shared_expert_gate.weight"] = [1, d]
     return shapes
 
 
 class Head:
     """The head in double, with the keys and values of the positions so far."""
 
-    def __init__(self, config, embedding, lm_head):
-        self.config, self.embedding, self.lm_head = config, embedding, lm_head
-        self.weights = {name: torch.from_numpy(models.value(name, shape)).double()
-                        for name, shape in tensors_of(config).items()}
+    def __init__(self, name, config, embedding, lm_head):
+        self.config, self.names = config, Names(config)
+        self.weights = {tensor: torch.from_numpy(models.value(tensor, shape)).double()
+                        for tensor, shape in tensors_of(name, config).items()}
+        own = name == WITH_OWN_EMBEDDINGS
+        self.embedding = self[self.names.embedding] if own else embedding
+        self.lm_head = self[self.names.lm_head] if own else lm_head
         self.keys, self.values = [], []
 
     def __getitem__(self, name):
         return self.weights[f"{name}.weight"]
 
     def norm(self, x, name):
-        """RMS norm that multiplies by 1 + weight."""
-        return x / torch.sqrt((x * x).mean() + self.config["rms_norm_eps"]) * (1.0 + self[name])
+        """RMS norm that multiplies by the weight, Qwen's by 1 + weight."""
+        weight = self[name] if is_glm(self.config) else 1.0 + self[name]
+        return x / torch.sqrt((x * x).mean() + self.config["rms_norm_eps"]) * weight
+
+    def project(self, x, name):
+        bias = self.weights.get(f"{name}.bias")
+        return self[name] @ x + (0.0 if bias is None else bias)
 
     def rotate(self, x, position):
-        n = int(self.config["head_dim"] * self.config.get("partial_rotary_factor", 0.25))
+        rope = self.config.get("rope_parameters", {})
+        share = self.config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 0.25
+        n = int(self.config["head_dim"] * share)
         half = n // 2
-        theta = self.config.get("rope_theta") or self.config["rope_parameters"]["rope_theta"]
+        theta = self.config.get("rope_theta") or rope["rope_theta"]
         out = x.clone()
         for i in range(half):
             angle = position * theta ** (-2.0 * i / n)
@@ -89,20 +133,23 @@ class Head:
         return out
 
     def attention(self, x):
-        layer, head = "mtp.layers.0.self_attn.", self.config["head_dim"]
+        layer, head = self.names.layer + "self_attn.", self.config["head_dim"]
         n_q, n_kv = self.config["num_attention_heads"], self.config["num_key_value_heads"]
         position = len(self.keys)
-        k = (self[layer + "k_proj"] @ x).view(n_kv, head)
-        self.keys.append([self.rotate(self.norm(row, layer + "k_norm"), position) for row in k])
-        self.values.append((self[layer + "v_proj"] @ x).view(n_kv, head))
-        both = (self[layer + "q_proj"] @ x).view(n_q, 2, head)  # of each head its query, then its gate
+        k = self.project(x, layer + "k_proj").view(n_kv, head)
+        both = self.project(x, layer + "q_proj").view(n_q, -1, head)  # of each head its query; of Qwen, then its gate
+        if not is_glm(self.config):
+            k = torch.stack([self.norm(row, layer + "k_norm") for row in k])
+        self.keys.append([self.rotate(row, position) for row in k])
+        self.values.append(self.project(x, layer + "v_proj").view(n_kv, head))
         out = []
         for i in range(n_q):
-            q = self.rotate(self.norm(both[i, 0], layer + "q_norm"), position)
+            q = both[i, 0] if is_glm(self.config) else self.norm(both[i, 0], layer + "q_norm")
+            q = self.rotate(q, position)
             kv = i // (n_q // n_kv)
             scores = torch.stack([q @ keys[kv] for keys in self.keys]) / math.sqrt(head)
             mixed = torch.softmax(scores, 0) @ torch.stack([values[kv] for values in self.values])
-            out.append(mixed * torch.sigmoid(both[i, 1]))
+            out.append(mixed if is_glm(self.config) else mixed * torch.sigmoid(both[i, 1]))
         return self[layer + "o_proj"] @ torch.cat(out)
 
     def gated(self, x, name):
@@ -110,35 +157,47 @@ class Head:
         return self[name + "down_proj"] @ (gate * torch.sigmoid(gate) * (self[name + "up_proj"] @ x))
 
     def feed_forward(self, x):
-        name = "mtp.layers.0.mlp."
-        if "num_experts" not in self.config:
+        name = self.names.layer + "mlp."
+        if "num_experts_per_tok" not in self.config:
             return self.gated(x, name)
-        p = torch.softmax(self[name + "gate"] @ x, 0)
-        best = torch.topk(p, self.config["num_experts_per_tok"])
-        out = torch.sigmoid(self[name + "shared_expert_gate"] @ x) * self.gated(x, name + "shared_expert.")
-        for weight, expert in zip(best.values / best.values.sum(), best.indices):
+        n_chosen, scores = self.config["num_experts_per_tok"], self[name + "gate"] @ x
+        out = self.gated(x, self.names.shared)
+        if is_glm(self.config):
+            p = torch.sigmoid(scores)
+            chosen = torch.topk(p + self.weights[name + "gate.e_score_correction_bias"], n_chosen).indices
+            weights = p[chosen]
+            if self.config["norm_topk_prob"]:
+                weights = weights / (weights.sum() + 1e-20)
+            weights = weights * self.config["routed_scaling_factor"]
+        else:
+            p = torch.softmax(scores, 0)
+            chosen = torch.topk(p, n_chosen).indices
+            weights = p[chosen] / p[chosen].sum()
+            out = torch.sigmoid(self[name + "shared_expert_gate"] @ x) * out
+        for weight, expert in zip(weights, chosen):
             out = out + weight * self.gated(x, f"{name}experts.{int(expert)}.")
         return out
 
     def step(self, token, hidden):
         """The hidden state after the head's norm, and the logits, from the next token and the state before it."""
-        x = self["mtp.fc"] @ torch.cat([self.norm(self.embedding[token], "mtp.pre_fc_norm_embedding"),
-                                       self.norm(hidden, "mtp.pre_fc_norm_hidden")])
-        x = x + self.attention(self.norm(x, "mtp.layers.0.input_layernorm"))
-        x = x + self.feed_forward(self.norm(x, "mtp.layers.0.post_attention_layernorm"))
-        x = self.norm(x, "mtp.norm")
+        names = self.names
+        x = self[names.projection] @ torch.cat([self.norm(self.embedding[token], names.embedding_norm),
+                                                self.norm(hidden, names.hidden_norm)])
+        x = x + self.attention(self.norm(x, names.layer + "input_layernorm"))
+        x = x + self.feed_forward(self.norm(x, names.layer + "post_attention_layernorm"))
+        x = self.norm(x, names.output_norm)
         return x, self.lm_head @ x
 
 
 def main():
-    for name in ("qwen35", "qwen35_interval", "qwen35_moe"):
+    for name in ("qwen35", "qwen35_interval", "qwen35_moe", "glm4_moe", "glm4_moe_plain"):
         config = json.loads((HERE.parent / "models" / name / "config.json").read_text())
         lines = (HERE.parent / "models" / name / "case.txt").read_text().splitlines()
         tokens = next([int(t) for t in line.split()[1:]] for line in lines if line.startswith("tokens "))
         model, _ = models.load(config)
         with torch.no_grad():
             states = model.model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
-        head = Head(config, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+        head = Head(name, config, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
         rows = []
         with torch.no_grad():
             for i, token in enumerate(tokens[1:]):
@@ -153,7 +212,7 @@ def main():
         assert (best[:, 0] - best[:, 1]).min() > 1e-4, "two tokens are too close"
         folder = HERE / name
         folder.mkdir(exist_ok=True)
-        text = [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in tensors_of(config).items()]
+        text = [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in tensors_of(name, config).items()]
         text.append("drafted " + " ".join(map(str, drafted)))
         (folder / "head.txt").write_text("\n".join(text) + "\n")
         logits = torch.stack(rows).numpy()

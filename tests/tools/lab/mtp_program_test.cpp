@@ -1,9 +1,10 @@
-// `--draft mtp` in the program, on a small file of random weights that has an MTP head: every text is that of
+// `--draft mtp` in the program, on small files of random weights that have an MTP head: every text is that of
 // `--draft none`, in `generate`, in a chat that goes back, and of a server. The head proposes in each of them.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -28,18 +29,31 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-class MtpProgram : public testing::Test {
+// Parameter: a shape. Heads of GLM-4.5 have experts, and an embedding and an LM head of their own.
+class MtpProgram : public testing::TestWithParam<const char*> {
 protected:
     MtpProgram() {
-        RandomModelOptions options{.config = *find_shape("qwen3.5-0.8b", 4), .quantisation = Quantisation::Q4_0};
+        RandomModelOptions options{.config = *find_shape(GetParam(), 4), .quantisation = Quantisation::Q4_0};
         options.config.vocab = 512;
         options.config.d_model = 64;
         options.config.context_tokens = 1024;
-        for (LayerConfig& layer : options.config.layers) layer.feed_forward.d_ff = 96;
+        for (LayerConfig& layer : options.config.layers) {
+            layer.feed_forward.d_ff = 96;
+            ExpertsConfig& experts = layer.feed_forward.experts;
+            if (!experts.empty()) {
+                experts.n_experts = 6;
+                experts.n_chosen = 2;
+                experts.d_ff = 96;
+            }
+            if (!layer.has_attention() || is_qwen()) continue;
+            layer.attention().n_q_heads = 4;
+            layer.attention().n_kv_heads = 2;
+        }
         options.has_head = true;
         write_random_model(model_, options);
         EXPECT_EQ(std::filesystem::file_size(model_), random_model_bytes(options));
     }
+    [[nodiscard]] static bool is_qwen() { return std::string_view(GetParam()).starts_with("qwen"); }
     [[nodiscard]] std::string at(const char* name) const { return (folder_.path() / name).string(); }
     [[nodiscard]] ProgramResult run(const char* command, std::vector<std::string> more,
                                     const std::string& input = "") const {
@@ -70,16 +84,19 @@ protected:
 // A budget of nodes: the head is asked in each pass, whether it pays or not.
 const std::vector<std::string> kMtp{"--draft", "mtp", "--budget", "6"};
 
-TEST_F(MtpProgram, ARandomModelHasAHeadThatIsRead) {
+TEST_P(MtpProgram, ARandomModelHasAHeadThatIsRead) {
     const auto files = ModelFiles::open(model_);
     EXPECT_EQ(files->config().n_layers(), 4);
     ASSERT_TRUE(has_head(*files));
     const auto head = open_head(*files);
     EXPECT_EQ(head->head_tensors().projection.cols(), 128);
     EXPECT_EQ(head->weights().layers.size(), 1U);
+    EXPECT_EQ(head->has_own_lm_head(), !is_qwen());
+    EXPECT_EQ(head->weights().layers[0].experts.size(), is_qwen() ? 0U : 6U);
+    EXPECT_EQ(describe_ignored_tensors(*files), "");
 }
 
-TEST_F(MtpProgram, GeneratedTextsAreThoseOfPlainDecoding) {
+TEST_P(MtpProgram, GeneratedTextsAreThoseOfPlainDecoding) {
     for (const char* temperature : {"0", "0.8"}) {
         const std::vector<std::string> common{
             "--prompt", "Once upon a time", "--max-tokens", "40", "--temperature", temperature, "--seed", "7", "-q"};
@@ -104,7 +121,7 @@ TEST_F(MtpProgram, GeneratedTextsAreThoseOfPlainDecoding) {
 }
 
 // The host's memory for hidden states, and the head's on the device.
-TEST_F(MtpProgram, APlanTellsTheMemoryOfTheHead) {
+TEST_P(MtpProgram, APlanTellsTheMemoryOfTheHead) {
     const auto planned = [&](const char* draft) {
         const ProgramResult result =
             run("plan", {"--draft", draft, "--budget", "6", "--device-memory", "160M", "--ctx", "512", "--json"});
@@ -119,9 +136,17 @@ TEST_F(MtpProgram, APlanTellsTheMemoryOfTheHead) {
     EXPECT_GT(drafted["device_memory"][0]["draft"], 0);
     const ProgramResult text = run("plan", {"--draft", "mtp", "--device-memory", "160M", "--ctx", "512"});
     EXPECT_THAT(text.out, HasSubstr("of it for hidden states that the MTP head reads"));
+    // A CPU device without a limit, of which nothing else of drafting is planned.
+    const auto unlimited = [&](const char* draft) {
+        const ProgramResult result = run("plan", {"--draft", draft, "--budget", "6", "--ctx", "512", "--json"});
+        EXPECT_EQ(result.code, 0) << result.err;
+        return json::parse(result.out)["host"]["hidden_tail_bytes"].get<std::int64_t>();
+    };
+    EXPECT_EQ(unlimited("none"), 0);
+    EXPECT_EQ(unlimited("mtp"), drafted["host"]["hidden_tail_bytes"]);
 }
 
-TEST_F(MtpProgram, AChatThatGoesBackHasTheAnswersOfPlainDecoding) {
+TEST_P(MtpProgram, AChatThatGoesBackHasTheAnswersOfPlainDecoding) {
     const std::string input =
         "Once upon a time\nThe fox said\n/undo\nThe wolf said\n/regen\nThen they went\n/undo\n/undo\nAnd so\n/regen\n";
     for (const char* temperature : {"0", "0.8"}) {
@@ -160,10 +185,13 @@ public:
         }
         if (port_ == 0) throw std::runtime_error("it does not listen: " + program_.finish().err);
     }
-    [[nodiscard]] std::string text(const json& body) const {
+    [[nodiscard]] json answer(const char* path, const json& body) const {
         RawClient client(port_);
-        client.send(post_request("/v1/completions", body.dump()));
-        return json::parse(read_answer(client).body).at("choices").at(0).at("text");
+        client.send(post_request(path, body.dump()));
+        return json::parse(read_answer(client).body);
+    }
+    [[nodiscard]] std::string text(const json& body) const {
+        return answer("/v1/completions", body).at("choices").at(0).at("text");
     }
     [[nodiscard]] std::string metrics() const {
         RawClient client(port_);
@@ -185,9 +213,11 @@ private:
     std::uint16_t port_ = 0;
 };
 
-TEST_F(MtpProgram, AServerGivesTheTextsOfPlainDecoding) {
-    const MtpServer drafted(model_, at("drafted.log"), kMtp);
-    const MtpServer plain(model_, at("plain.log"), {"--draft", "none"});
+TEST_P(MtpProgram, AServerGivesTheTextsOfPlainDecoding) {
+    std::vector<std::string> with_head = kMtp;
+    with_head.insert(with_head.end(), {"--template", "chatml"});
+    const MtpServer drafted(model_, at("drafted.log"), with_head);
+    const MtpServer plain(model_, at("plain.log"), {"--draft", "none", "--template", "chatml"});
     // Prompts that go on where others were, begin anew, and come again.
     const std::vector<std::string> prompts{"Once upon a time", "Once upon a time there was a wolf", "The fox said",
                                            "Once upon a time"};
@@ -198,9 +228,38 @@ TEST_F(MtpProgram, AServerGivesTheTextsOfPlainDecoding) {
                         {"seed", i}};
         EXPECT_EQ(drafted.text(body), plain.text(body)) << i;
     }
+    // Two turns, and the first one again after another chat: the second begins with KV that is kept.
+    const auto turn = [&](json messages, double temperature) {
+        messages.push_back({{"role", "user"}, {"content", messages.empty() ? "Once upon a time" : "And then?"}});
+        const json body{{"messages", messages}, {"max_tokens", 24}, {"temperature", temperature}, {"seed", 11}};
+        const json found = drafted.answer("/v1/chat/completions", body);
+        const json expected = plain.answer("/v1/chat/completions", body);
+        const std::string text = found.at("choices").at(0).at("message").at("content");
+        EXPECT_EQ(text, expected.at("choices").at(0).at("message").at("content"));
+        const auto n_kept = [](const json& answer) -> std::int64_t {
+            return answer.at("usage").at("prompt_tokens_details").at("cached_tokens");
+        };
+        EXPECT_EQ(n_kept(found), n_kept(expected));
+        if (messages.size() > 1) {
+            EXPECT_GT(n_kept(found), 0);
+        }
+        messages.push_back({{"role", "assistant"}, {"content", text}});
+        return messages;
+    };
+    for (const double temperature : {0.0, 0.8}) {
+        const json first = turn(json::array(), temperature);
+        static_cast<void>(turn(first, temperature));
+        static_cast<void>(drafted.text({{"prompt", "The fox said"}, {"max_tokens", 3}}));
+        static_cast<void>(plain.text({{"prompt", "The fox said"}, {"max_tokens", 3}}));
+        static_cast<void>(turn(first, temperature));
+    }
     EXPECT_THAT(drafted.metrics(), testing::ContainsRegex("\nslipstream:draft_tokens_total [1-9]"));
     EXPECT_THAT(plain.metrics(), testing::ContainsRegex("\nslipstream:draft_tokens_total 0"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MtpProgram, testing::Values("qwen3.5-0.8b", "glm-4.5-air"), [](const auto& test) {
+    return std::string_view(test.param).starts_with("qwen") ? "Qwen" : "Glm";
+});
 
 }  // namespace
 }  // namespace slipstream::tools

@@ -218,8 +218,10 @@ TEST(RandomModelProgram, AnswersMistakesWithALine) {
                "--shape: unknown shape 'nothing'; known shapes: llama-68m"},
           Case{"--shape 1b --type Q9 --output x", 2, "--type: unknown type 'Q9'; known types: F32, BF16"},
           Case{"--type Q4_0 --output x", 2, "--shape is missing"},
-          Case{"--shape 1b --type Q4_0 --mtp-head --output x", 2,
-               "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; 1b has none"},
+          Case{
+              "--shape 1b --type Q4_0 --mtp-head --output x", 2,
+              "--mtp-head: MTP heads are supported for the qwen3.5, qwen3.6, qwen3.8, qwen3-coder-next and glm-4.5-air "
+              "shapes only; 1b has none"},
           Case{"--shape qwen3-30b-a3b --type Q4_0 --zipf-routers --output x", 2,
                "--zipf-routers: the routers of qwen3-30b-a3b have no biases"},
           Case{"--shape 1b --type Q4_0", 2, "--output is missing"},

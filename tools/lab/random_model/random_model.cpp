@@ -58,9 +58,11 @@ Request read_request(const Settings& settings) {
     request.options.config = *config;
     request.options.quantisation = *quantisation;
     request.options.has_head = settings.flag("mtp-head");
-    if (request.options.has_head && !gguf_family(*config).has_head)
+    if (request.options.has_head && gguf_family(*config).head == HeadNaming::None)
         throw UsageError(fmt::format(
-            "--mtp-head: MTP heads are supported for the qwen3.5 and qwen3.8 shapes only; {} has none", shape));
+            "--mtp-head: MTP heads are supported for the qwen3.5, qwen3.6, qwen3.8, qwen3-coder-next and glm-4.5-air "
+            "shapes only; {} has none",
+            shape));
     request.options.zipf_routers = settings.flag("zipf-routers");
     if (request.options.zipf_routers && gguf_family(*config).gguf_names[TensorRole::RouterBias].empty())
         throw UsageError(

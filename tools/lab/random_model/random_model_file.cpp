@@ -109,7 +109,8 @@ void add_tensors(std::vector<RandomTensor>& tensors, const ModelConfig& config, 
     });
 }
 
-// Adds the head's layer, which is of the kind of the last one with attention, and its own tensors (HeadFiles).
+// Adds the head's layer, which is of the kind of the last one with attention, and its own tensors (HeadFiles). Files of
+// GLM-4.5 have an embedding and an LM head for it, too.
 void add_head(std::vector<RandomTensor>& tensors, const RandomModelOptions& options) {
     const ModelConfig& config = options.config;
     const auto last = std::ranges::find_if(config.layers.rbegin(), config.layers.rend(),
@@ -120,9 +121,20 @@ void add_head(std::vector<RandomTensor>& tensors, const RandomModelOptions& opti
     const std::string prefix =
         fmt::format("{}{}.nextn.", gguf_family(config).gguf_names.layer_prefix, config.n_layers());
     const std::int64_t d = config.d_model;
-    const DType type = shape_weights(head, options.quantisation).layers[0][TensorRole::Q].dtype;
-    tensors.push_back(
-        {prefix + "eh_proj.weight", type, {d, 2 * d}, Draw::Normal, 1.0 / std::sqrt(static_cast<double>(2 * d))});
+    const ModelWeights weights = shape_weights(head, options.quantisation);
+    const auto add_matrix = [&](const char* name, DType type, std::int64_t rows, std::int64_t cols, double gain) {
+        tensors.push_back({fmt::format("{}{}.weight", prefix, name),
+                           type,
+                           {rows, cols},
+                           Draw::Normal,
+                           gain / std::sqrt(static_cast<double>(cols))});
+    };
+    add_matrix("eh_proj", weights.layers[0][TensorRole::Q].dtype, d, 2 * d, 1.0);
+    if (gguf_family(config).head == HeadNaming::OneLayer) {
+        add_matrix("embed_tokens", weights.token_embedding.dtype, config.vocab, d,
+                   gain_of(TensorRole::TokenEmbedding, config));
+        add_matrix("shared_head_head", weights.lm_head.dtype, config.vocab, d, gain_of(TensorRole::LmHead, config));
+    }
     for (const char* norm : {"enorm.weight", "hnorm.weight", "shared_head_norm.weight"})
         tensors.push_back({.name = prefix + norm, .shape = {d}, .draw = Draw::Uniform});
 }
