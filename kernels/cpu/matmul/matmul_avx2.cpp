@@ -145,7 +145,8 @@ SLIPSTREAM_AVX2 void unpack(const std::byte* __restrict src, std::size_t block_b
     if constexpr (has_code_table(type)) {
         auto* const codes = reinterpret_cast<std::byte*>(out.codes);
         for (std::size_t at = 0; at < n_sub * sizeof(out.codes[0]); at += 32)
-            _mm256_store_si256(reinterpret_cast<__m256i*>(codes + at), looked_up<type>(load_32(codes + at)));
+            _mm256_store_si256(reinterpret_cast<__m256i*>(codes + at),
+                               looked_up(kCodeTable<type>, load_32(codes + at)));
     }
 }
 

@@ -1,6 +1,6 @@
 // Inner kernels of matmul for AVX2 that multiply codes, by vpmaddubsw, whose 16-bit sums of two products saturate. As
-// many steps are added up in 16 bits as the bits of the codes allow (activations are -128 to 127); codes of 8 bits are
-// multiplied as two nibbles. A register holds 8 of a row group's 16 rows.
+// many steps are added up in 16 bits as the bits of the codes allow (activations are -127 to 127). Codes of 8 bits are
+// multiplied as signed numbers, by add_signed_products(). A register holds 8 of a row group's 16 rows.
 #pragma once
 
 #if defined(__x86_64__)
@@ -18,12 +18,17 @@ namespace slipstream::cpu::avx2 {
 /// Rows of half a row group: 8, since a 256-bit register has 8 lanes of 32 bits.
 inline constexpr int kHalfRows = 8;
 
-/// Looks up each byte of `places` in the table of `type` (code_tables.h) and returns the unsigned codes: value +
-/// code_offset. The bytes must be 0 to 15.
-template <DType type>
-SLIPSTREAM_INLINE_AVX2 __m256i looked_up(__m256i places) {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kCodeTable<type>.data()));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
+/// Looks up each byte of `places` in `table`, of 16 bytes. The bytes must be 0 to 15.
+template <typename Table>
+SLIPSTREAM_INLINE_AVX2 __m256i looked_up(const Table& table, __m256i places) {
+    static_assert(sizeof(Table) == 16);
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.data()))), places);
+}
+
+/// Returns the signed codes of 8 bits whose code_offset is 128, as it is of all types with codes of 8 bits.
+SLIPSTREAM_INLINE_AVX2 __m256i without_offset(__m256i codes) {
+    return _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
 }
 
 SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
@@ -38,44 +43,57 @@ SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
 }
 
 /// Returns the number of steps that can be added up in an int16. A step is 2 products of at most (2^code_bits - 1) *
-/// 128 each; codes of 8 bits are multiplied as two nibbles.
+/// 127 each. Codes of 8 bits are multiplied by add_signed_products().
 constexpr int steps_of_int16(int code_bits) {
-    return code_bits <= 4 || code_bits == 8 ? 8 : code_bits == 5 ? 4 : 2;
+    return code_bits <= 4 ? 8 : code_bits == 5 ? 4 : 2;
 }
 
-/// dots[t] += dot product over words [first, first + count) of a sub-block (32 k; a word is four k of a row): codes of
-/// half `half` (0 or 1) of a row group of 16 rows, times activations of token t. `codes`: [k / 4][row], of all 16 rows;
-/// `x`: the sub-block's activations (activations.h).
+/// dots[t] += sum of four products, of the codes of a word and the activations of token t. `values`: signed codes, -128
+/// to 127; `x`: the word's activations of the first token. vpmaddubsw multiplies unsigned by signed bytes, so the
+/// codes' magnitudes are multiplied, and their signs are given to the activations. A sum of two products is at most 2 *
+/// 128 * 127, which an int16 holds.
+template <int T>
+SLIPSTREAM_INLINE_AVX2 void add_signed_products(__m256i values, const std::byte* x, __m256i (&dots)[T]) {
+    const __m256i magnitudes = _mm256_abs_epi8(values);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        const __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(broadcast_word(x + 4 * t), values));
+        dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+}
+
+/// dots[t] = the value from which the integer sum of token t starts: -code_offset * (sum of q) where unsigned codes are
+/// multiplied, 0 where signed ones are. `x`: a sub-block's activations; `start`: byte offset of the start values in it.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void start_sums(const std::byte* x, int start, __m256i (&dots)[T]) {
+    static_assert(code_traits(type).code_bits != 8 || code_traits(type).code_offset == 128);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t)
+        dots[t] = code_traits(type).code_bits == 8 ? _mm256_setzero_si256() : broadcast_word(x + start + 4 * t);
+}
+
+/// dots[t] += dot product over words [first, first + count) of a sub-block (32 k; a word is four k of a row): unsigned
+/// codes of half `half` (0 or 1) of a row group of 16 rows, times activations of token t. `codes`: [k / 4][row], of all
+/// 16 rows; `x`: the sub-block's activations (activations.h).
 template <int kCodeBits, int T>
 SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
                                          int count, __m256i (&dots)[T]) {
     constexpr int kSteps = steps_of_int16(kCodeBits);
     const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i low_bits = _mm256_set1_epi8(15);
     for (int begin = first; begin < first + count; begin += kSteps) {
-        __m256i low[T];
-        __m256i high[T];
+        __m256i sums[T];
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
+        for (int t = 0; t < T; ++t) sums[t] = _mm256_setzero_si256();
         const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
 #pragma GCC unroll 8
         for (int g = begin; g < end; ++g) {
             const __m256i w = load_32(codes[g] + kHalfRows * half);
-            const __m256i w_low = kCodeBits == 8 ? _mm256_and_si256(w, low_bits) : w;
-            const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_bits);
 #pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m256i q = broadcast_word(x + 4 * (g * T + t));
-                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(w_low, q));
-                if constexpr (kCodeBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(w_high, q));
-            }
+            for (int t = 0; t < T; ++t)
+                sums[t] = _mm256_add_epi16(sums[t], _mm256_maddubs_epi16(w, broadcast_word(x + 4 * (g * T + t))));
         }
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], ones));
-            if constexpr (kCodeBits == 8)
-                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
-        }
+        for (int t = 0; t < T; ++t) dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(sums[t], ones));
     }
 }
 
@@ -85,9 +103,15 @@ SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int h
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, int half, const std::byte* x, int start,
                                          int first, int count, __m256i (&dots)[T]) {
+    start_sums<type, T>(x, start, dots);
+    if constexpr (code_traits(type).code_bits == 8) {
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + start + 4 * t);
-    add_products<code_traits(type).code_bits, T>(weights.codes[s], half, x, first, count, dots);
+        for (int g = first; g < first + count; ++g)
+            add_signed_products<T>(without_offset(load_32(weights.codes[s][g] + kHalfRows * half)), x + 4 * g * T,
+                                   dots);
+    } else {
+        add_products<code_traits(type).code_bits, T>(weights.codes[s], half, x, first, count, dots);
+    }
 }
 
 /// Adds sub-block `s` (32 k) of half `half` of a row group to sums[t], for types whose activations have a scale for

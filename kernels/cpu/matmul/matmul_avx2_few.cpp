@@ -39,21 +39,23 @@ SLIPSTREAM_INLINE_AVX2 __m256i word_at(const std::byte* words, int i) {
     return load_32(words + 64 * i);
 }
 
-/// Returns word `word` (0 to 7) of sub-block `s` (0 to 7) for the 8 rows of half a row group: unsigned 8-bit codes of
-/// four k of each row, as packed_codes() (packed_codes.h) does for 16 rows. `words`: the first word of the block, at
-/// the first row of the half.
+/// Returns word `word` (0 to 7) of sub-block `s` (0 to 7) for the 8 rows of half a row group: the codes of four k of
+/// each row, a byte each. Codes of 8 bits are signed, without code_offset; others are unsigned, as packed_codes()
+/// (packed_codes.h) returns them for 16 rows. `words`: the first word of the block, at the first row of the half.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int word) {
     constexpr PackedBlock kAt = packed_block(type);
     const std::byte* low = words + 64 * kAt.low;
     const std::byte* high = words + 64 * kAt.high;
     if constexpr (type == DType::Q8_0) {
-        return word_at(words, word);
+        return without_offset(word_at(words, word));
     } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
         return in_each_byte(shifted_right(word_at(low, word % 4), word / 4 * 4), 0x0f);
     } else if constexpr (has_code_table(type)) {
         const int first = type == DType::IQ4_XS ? 4 * s : 0;
-        return looked_up<type>(in_each_byte(shifted_right(word_at(low, first + word % 4), word / 4 * 4), 0x0f));
+        const __m256i places = in_each_byte(shifted_right(word_at(low, first + word % 4), word / 4 * 4), 0x0f);
+        return code_traits(type).code_bits == 8 ? looked_up(code_values(type), places)
+                                                : looked_up(kCodeTable<type>, places);
     } else if constexpr (type == DType::Q2_K) {
         return in_each_byte(shifted_right(word_at(low, 8 * (s / 4) + word), s % 4 * 2), 0x03);
     } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
@@ -151,35 +153,30 @@ SLIPSTREAM_INLINE_AVX2 __m256i half_minimums(const std::byte* words, int pair) {
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void half_dots(const std::byte* words, int s, const std::byte* x, int start, int first,
                                       int count, __m256i (&dots)[T]) {
-    constexpr int kBits = code_traits(type).code_bits;
-    constexpr int kSteps = steps_of_int16(kBits);
-    const __m256i low_bits = _mm256_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + start + 4 * t);
+    start_sums<type, T>(x, start, dots);
+    if constexpr (code_traits(type).code_bits == 8) {
 #pragma GCC unroll 8
-    for (int begin = first; begin < first + count; begin += kSteps) {
-        __m256i low[T];
-        __m256i high[T];
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
-        const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
+        for (int word = first; word < first + count; ++word)
+            add_signed_products<T>(half_codes<type>(words, s, word), x + 4 * word * T, dots);
+    } else {
+        constexpr int kSteps = steps_of_int16(code_traits(type).code_bits);
 #pragma GCC unroll 8
-        for (int word = begin; word < end; ++word) {
-            const __m256i codes = half_codes<type>(words, s, word);
-            const __m256i lower = kBits == 8 ? _mm256_and_si256(codes, low_bits) : codes;
-            const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low_bits);
+        for (int begin = first; begin < first + count; begin += kSteps) {
+            __m256i sums[T];
 #pragma GCC unroll 4
-            for (int t = 0; t < T; ++t) {
-                const __m256i q = broadcast_word(x + 4 * (word * T + t));
-                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(lower, q));
-                if constexpr (kBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(upper, q));
+            for (int t = 0; t < T; ++t) sums[t] = _mm256_setzero_si256();
+            const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
+#pragma GCC unroll 8
+            for (int word = begin; word < end; ++word) {
+                const __m256i codes = half_codes<type>(words, s, word);
+#pragma GCC unroll 4
+                for (int t = 0; t < T; ++t)
+                    sums[t] =
+                        _mm256_add_epi16(sums[t], _mm256_maddubs_epi16(codes, broadcast_word(x + 4 * (word * T + t))));
             }
-        }
 #pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], _mm256_set1_epi16(1)));
-            if constexpr (kBits == 8)
-                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
+            for (int t = 0; t < T; ++t)
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(sums[t], _mm256_set1_epi16(1)));
         }
     }
 }
