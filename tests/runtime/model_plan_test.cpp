@@ -276,8 +276,8 @@ TEST(ModelPlan, HitsCanBeCounted) {
     EXPECT_DEATH(static_cast<void>(plan.with_counted({})), "experts of 0 layers are counted");
 }
 
-// Tokens that share experts make passes of several tokens faster, wherever the experts are, and passes of one token
-// not.
+// Tokens that share experts make passes of several tokens faster where experts stay where they are, and passes of one
+// token not.
 TEST(ModelPlan, DistinctExpertsCanBeCounted) {
     const MixtureShape shape;
     for (const std::size_t budget : {12 * kGiB, 64 * kGiB})
@@ -291,7 +291,9 @@ TEST(ModelPlan, DistinctExpertsCanBeCounted) {
                 plan.with_counted(std::vector<CountedExperts>(n_layers, {.distinct = {{2.0, 5.0}, {16.0, 8.0}}}));
             EXPECT_EQ(known.residency().resident_bytes, plan.residency().resident_bytes);
             EXPECT_DOUBLE_EQ(known.pass(1).seconds, plan.pass(1).seconds);
-            EXPECT_LT(known.pass(16).seconds, 0.8 * plan.pass(16).seconds);
+            // Slots hold what neighbours share, so as much is copied.
+            const bool has_slots = !plan.residency().slots.empty();
+            EXPECT_LE(known.pass(16).seconds, (has_slots ? 1.0 : 0.8) * plan.pass(16).seconds);
             EXPECT_LE(known.residency().streamed_weights_bytes, plan.residency().streamed_weights_bytes);
             EXPECT_DOUBLE_EQ(known.residency().pass_seconds, known.pass(16).seconds);
         }
