@@ -218,7 +218,8 @@ constexpr InterleavedForm kManyTokens{
 
 InterleavedForm make_form() {
     InterleavedForm form = kManyTokens;
-    form.multiply_few = multiply_few_avx2();
+    set_few_avx2_blocks(form.multiply_few);
+    set_few_avx2_k(form.multiply_few);
     return form;
 }
 

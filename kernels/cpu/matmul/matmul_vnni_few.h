@@ -2,7 +2,9 @@
 // these kernels do little beside reading. A step of 64 or 256 elements is unrolled (except is_unrolled()), so that
 // shifts and addresses are constants. Each word of codes is loaded once for all sub-blocks that have bits in it. Scales
 // stay in registers. A few row groups are read as separate streams of weights, and each of their cache lines is
-// prefetched once into L2 and once into L1. Outputs have the bits of the other kernels (matmul.h).
+// prefetched once into L2 and once into L1. Outputs have the bits of the other kernels (matmul.h). vnni/ instantiates
+// them, a file for each weight type.
+#pragma once
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,19 +13,19 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul/matmul_few.h"
 #include "kernels/cpu/matmul/matmul_tiling.h"
+#include "kernels/cpu/matmul/matmul_vnni.h"
 #include "kernels/cpu/matmul/matmul_vnni_dots.h"
 #include "kernels/cpu/matmul/packed_codes.h"
 #include "kernels/cpu/target.h"
 
-namespace slipstream::cpu {
+namespace slipstream::cpu::vnni {
 
-namespace {
-
-using namespace vnni;
+namespace few {
 
 /// Returns scale `run` of a K format's block for 16 rows: d * an integer, with the bits of scaled_bytes()
 /// (packed_codes.h), since the integer is exact. A dot product with 1 in one byte and 0 in the others extracts a byte
@@ -284,19 +286,20 @@ SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& tile, int group) {
     if constexpr (kN > 1) multiply_groups<type, kN / 2, T>(tile, group);
 }
 
-struct Kernels {
-    template <DType type, int T>
-    SLIPSTREAM_AVX512_VNNI static void multiply(const CodeTile& tile) {
-        multiply_groups<type, few_tokens_streams(T), T>(tile, 0);
-    }
-};
-
-}  // namespace
-
-const FewTokenKernelsOfTypes& multiply_few_vnni() {
-    static constexpr FewTokenKernelsOfTypes kOfType = few_token_kernels<Kernels, kMostFewTokens>();
-    return kOfType;
+template <DType type, int T>
+SLIPSTREAM_AVX512_VNNI void multiply(const CodeTile& tile) {
+    multiply_groups<type, few_tokens_streams(T), T>(tile, 0);
 }
 
-}  // namespace slipstream::cpu
+}  // namespace few
+
+template <DType type>
+FewTokenKernels few_token_kernels() {
+    return []<std::size_t... i>(std::index_sequence<i...>) {
+        return FewTokenKernels{few::multiply<type, static_cast<int>(i) + 1>...};
+    }
+    (std::make_index_sequence<kMostFewTokens>());
+}
+
+}  // namespace slipstream::cpu::vnni
 #endif

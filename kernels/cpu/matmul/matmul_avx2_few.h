@@ -1,6 +1,7 @@
 // Inner kernels of matmul for AVX2 and calls of few tokens. Codes are multiplied as they are unpacked, in registers. A
 // few row groups are read as separate streams of weights, 32 elements of each in turn. Outputs have the bits of the
 // other kernels (matmul.h).
+#pragma once
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,11 +16,9 @@
 #include "kernels/cpu/matmul/packed_block.h"
 #include "kernels/cpu/target.h"
 
-namespace slipstream::cpu {
+namespace slipstream::cpu::avx2 {
 
-namespace {
-
-using namespace avx2;
+namespace few {
 
 SLIPSTREAM_INLINE_AVX2 __m256i in_each_byte(__m256i word, int mask) {
     return _mm256_and_si256(word, _mm256_set1_epi32(mask * 0x01010101));
@@ -317,19 +316,20 @@ SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
                                  _mm256_load_ps(sums[g].row[t] + kHalfRows * half));
 }
 
-struct Kernels {
-    template <DType type, int T>
-    SLIPSTREAM_AVX2 static void multiply(const CodeTile& tile) {
-        multiply_streams<type, T>(tile);
-    }
-};
-
-}  // namespace
-
-const FewTokenKernelsOfTypes& multiply_few_avx2() {
-    static constexpr FewTokenKernelsOfTypes kOfType = few_token_kernels<Kernels, 4>();
-    return kOfType;
+template <DType type, int T>
+SLIPSTREAM_AVX2 void multiply(const CodeTile& tile) {
+    multiply_streams<type, T>(tile);
 }
 
-}  // namespace slipstream::cpu
+}  // namespace few
+
+/// Sets the kernels of each of `types`, for 1 to 4 tokens.
+template <DType... types>
+void set_few_token_kernels(FewTokenKernelsOfTypes& all) {
+    ((all[static_cast<std::size_t>(types)] = {few::multiply<types, 1>, few::multiply<types, 2>, few::multiply<types, 3>,
+                                              few::multiply<types, 4>}),
+     ...);
+}
+
+}  // namespace slipstream::cpu::avx2
 #endif
