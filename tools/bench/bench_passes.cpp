@@ -18,7 +18,6 @@
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine.h"
-#include "tools/engine/kept_expert_counts.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/terminal/console.h"
