@@ -212,7 +212,7 @@ TEST(HeadFiles, DamagedOnesAreReadOrRefusedInALine) {
     const auto text_of = [](const DamagedFile& file) {
         return std::string(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
     };
-    for (const char* name : {"qwen35", "glm4_moe"}) {
+    for (const char* name : {"qwen35", "qwen35_moe", "glm4_moe"}) {
         const GoldenHead golden = load_golden_head(name);
         const GgufWriter writer = golden_head_gguf(golden);
         const std::string gguf = writer.bytes();
