@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace slipstream {
 
@@ -16,9 +17,19 @@ void DistinctExperts::add(std::int64_t n_tokens, std::int64_t n_distinct) {
 
 DistinctExperts DistinctExperts::limited() const {
     DistinctExperts result = *this;
-    for (DistinctSum& sum : result.sums_)
-        while (sum.tokens > kMostTokens && sum.groups > 1)
-            sum = {.groups = sum.groups / 2, .tokens = sum.tokens / 2, .distinct = sum.distinct / 2};
+    for (DistinctSum& sum : result.sums_) {
+        if (sum.tokens <= kMostTokens) continue;
+        const auto groups = static_cast<double>(sum.groups);
+        const double kept =
+            std::max(1.0, std::floor(groups * static_cast<double>(kMostTokens) / static_cast<double>(sum.tokens)));
+        // Rounded down, so that a group has no more experts than before.
+        const auto of_kept = [&](std::uint64_t number) {
+            return static_cast<std::uint64_t>(static_cast<double>(number) / groups * kept);
+        };
+        sum = {.groups = static_cast<std::uint64_t>(kept),
+               .tokens = of_kept(sum.tokens),
+               .distinct = of_kept(sum.distinct)};
+    }
     return result;
 }
 
@@ -64,8 +75,8 @@ void NeighbourExperts::add(std::span<const std::uint16_t> chosen) {
     }
     const std::uint64_t token = ++n_tokens_;
     const std::uint64_t index = token - first_;  // since all groups began
-    // Groups of a size lie in those of all larger ones. So an expert is new to the groups of the smallest sizes, up to
-    // the one in whose group the last token that chose it is, too.
+    // Groups are nested. Let h be the highest bit in which the numbers of this token and of the last one that chose the
+    // expert differ: both are in one group of 2^(h+1) tokens, and of more; to the smaller groups the expert is new.
     std::array<std::int64_t, kGroupSizes + 1> n_new{};  // by the number of sizes to which experts are new
     for (const std::uint16_t expert : chosen) {
         std::uint64_t& last = last_[expert];

@@ -43,8 +43,8 @@ public:
     void add(std::int64_t n_tokens, std::int64_t n_distinct);
     [[nodiscard]] const std::array<DistinctSum, kSizes>& sums() const { return sums_; }
     [[nodiscard]] bool empty() const { return *this == DistinctExperts(); }
-    /// Returns the sums of which the sizes with more than kMostTokens tokens have lost as many groups as necessary, in
-    /// proportion: what is added to it later weighs more than what was before.
+    /// Returns a copy in which each size with more than kMostTokens tokens is scaled down to about that many, so that
+    /// later groups weigh more.
     [[nodiscard]] DistinctExperts limited() const;
     /// Returns a point for each size of at least two tokens that has enough groups. Tokens ascend, and distinct experts
     /// never fall. Empty: too little is known.

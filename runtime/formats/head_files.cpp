@@ -100,10 +100,13 @@ public:
         config_.tied_embeddings = false;
         has_own_lm_head_ = tensors.find(names_.lm_head) != nullptr;
         if (has_own_lm_head_) names[TensorRole::LmHead] = names_.lm_head;
-        if (tensors.find(names_.embedding) != nullptr) names[TensorRole::TokenEmbedding] = names_.embedding;
+        const bool has_own_embedding = tensors.find(names_.embedding) != nullptr;
+        if (has_own_embedding) names[TensorRole::TokenEmbedding] = names_.embedding;
         weights_ = bind_weights(config_, tensors, names,
                                 {.qkv_bias = bias_rule(files.config(), tensors, of_target, TensorRole::QBias),
                                  .out_bias = bias_rule(files.config(), tensors, of_target, TensorRole::AttnOutBias)});
+        const ConstTensorView& embedding = weights_.token_embedding;
+        if (has_own_embedding) own_embedding_bytes_ = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
         const std::int64_t d = config_.d_model;
         tensors_ = {.projection = find(tensors, names_.projection, {d, 2 * d}),
                     .hidden_norm = find(tensors, names_.hidden_norm, {d}),
@@ -114,6 +117,7 @@ public:
     [[nodiscard]] ModelWeights weights() const override { return weights_; }
     [[nodiscard]] HeadTensors head_tensors() const override { return tensors_; }
     [[nodiscard]] bool has_own_lm_head() const override { return has_own_lm_head_; }
+    [[nodiscard]] std::size_t own_embedding_bytes() const override { return own_embedding_bytes_; }
     void prefetch(std::span<const std::byte> part) const override { files_.prefetch(part); }
     void release(std::span<const std::byte> part) const override { files_.release(part); }
 
@@ -136,6 +140,7 @@ private:
     ModelWeights weights_;
     HeadTensors tensors_;
     bool has_own_lm_head_ = false;
+    std::size_t own_embedding_bytes_ = 0;
 };
 
 }  // namespace

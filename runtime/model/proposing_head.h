@@ -40,6 +40,8 @@ public:
     [[nodiscard]] virtual HeadTensors head_tensors() const = 0;
     /// Returns whether the LM head is not the target's.
     [[nodiscard]] virtual bool has_own_lm_head() const = 0;
+    /// Returns the bytes of the embedding in the files, whose rows are gathered on the host; 0 if it is the target's.
+    [[nodiscard]] virtual std::size_t own_embedding_bytes() const = 0;
 };
 
 class ProposingHead {

@@ -51,7 +51,10 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
 
-void Forward::count_choices(const ExpertChoices& choices, std::span<const NodeId> path) {
+void Forward::count_choices(const ExpertChoices& choices, std::int64_t first, std::span<const NodeId> path) {
+    if (first != next_counted_)  // the text was cut, or another one begins: these are no neighbours
+        for (NeighbourExperts& neighbours : neighbours_) neighbours.add({});
+    next_counted_ = first + std::ssize(path);
     for (std::size_t layer = 0; layer < neighbours_.size(); ++layer)
         for (const NodeId node : path) neighbours_[layer].add(choices.of(static_cast<std::int64_t>(layer), node));
     if (streams_ != nullptr) streams_->count_choices(choices, path);

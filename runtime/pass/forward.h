@@ -120,9 +120,9 @@ public:
     /// Notes in `choices`, in the layers of model(), what the tokens of passes choose from now on; null: no longer. It
     /// must outlive its use, and have room for the nodes of the caches of the passes.
     void note_choices_in(ExpertChoices* choices) { pass_.note_choices_in(choices); }
-    /// Counts what the tokens at `path` chose, as `choices` has noted it: they are committed now. Slots go to experts
-    /// of high counts.
-    void count_choices(const ExpertChoices& choices, std::span<const NodeId> path);
+    /// Counts what the tokens at `path` chose, as `choices` has noted it: they are committed now, from position `first`
+    /// on. Slots go to experts of high counts.
+    void count_choices(const ExpertChoices& choices, std::int64_t first, std::span<const NodeId> path);
     /// Returns [n_layers()]: the distinct experts of neighbours among the tokens that were counted; empty if no layer
     /// has experts.
     [[nodiscard]] std::span<const NeighbourExperts> neighbours() const { return neighbours_; }
@@ -261,6 +261,7 @@ private:
     std::unique_ptr<Stream> stream_;
     ModelPass pass_;
     std::vector<NeighbourExperts> neighbours_;  // [n_layers()]; empty: no layer has experts
+    std::int64_t next_counted_ = 0;             // position after the tokens that were counted last
     std::unique_ptr<DeviceLogits> remote_;      // null if the host shares the device's memory
     std::unique_ptr<PassGraphs> graphs_;
     std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token that follows each row

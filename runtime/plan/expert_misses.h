@@ -22,16 +22,17 @@ struct ExpertChoice {
     friend bool operator==(const ExpertChoice&, const ExpertChoice&) = default;
 };
 
-/// What earlier texts of a model tell of a layer's experts; empty: nothing.
+/// How texts of earlier runs used the experts of a layer. An empty vector: too little is known.
 struct CountedExperts {
     std::vector<double> hits{};             // [n_experts + 1]: hits with 0, 1, ... slots
     std::vector<DistinctPoint> distinct{};  // DistinctExperts::points()
 };
 
-/// Returns how many distinct experts of a layer a pass of `n_tokens` (>= 1) tokens is expected to need: n_chosen of one
-/// token, at most n_experts; never falls with the tokens. `counted`: as CountedExperts has it; between its points, and
-/// past the last one, a power of the tokens that would need as many if they chose independently and evenly. Empty:
-/// tokens are expected to choose so, as expected_share() has it.
+/// Returns D(n), the distinct experts of a layer that a pass of n = `n_tokens` (>= 1) tokens is expected to need:
+/// n_chosen of one token, at most n_experts; never falls with the tokens. `counted`: as CountedExperts has it. Empty:
+/// tokens are expected to choose independently and evenly (expected_share()). Else each point stands for the number of
+/// tokens that would need as many experts if they chose so; between the points it is a power of n, and past the last
+/// one, too, with an exponent of at most 1.
 [[nodiscard]] double expected_distinct(const ExpertChoice& choice, double n_tokens,
                                        std::span<const DistinctPoint> counted = {});
 

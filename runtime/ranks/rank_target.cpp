@@ -85,7 +85,7 @@ void RankTarget::commit(std::span<const NodeId> path) {
     }
     if (tail_ != nullptr) tail_->commit(before, path);
     for (std::size_t rank = 0; rank < choices_.size(); ++rank)
-        ranks_[rank].forward->count_choices(*choices_[rank], path);
+        ranks_[rank].forward->count_choices(*choices_[rank], before, path);
 }
 
 void RankTarget::forget() {

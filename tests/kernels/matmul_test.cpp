@@ -238,6 +238,44 @@ TEST(Mxfp4, EveryScaleIsMultipliedAsDefined) {
     }
 }
 
+// The codes of largest magnitude, all of a row, times activations of the largest magnitude: no sum saturates.
+TEST(CodesOfEightBits, AreMultipliedAsDefinedAtTheirBounds) {
+    struct Extremes {
+        DType type;
+        std::size_t code_bytes;  // at the end of a block
+        unsigned low;            // byte of the lowest codes
+        unsigned high;           // byte of the highest codes
+    };
+    constexpr std::int64_t kRows = 16;
+    constexpr std::int64_t kCols = 512;
+    for (const Extremes& of : {Extremes{DType::Q8_0, 32, 0x80, 0x7f}, Extremes{DType::IQ4_NL, 16, 0x00, 0xff},
+                               Extremes{DType::IQ4_XS, 128, 0x00, 0xff}}) {
+        Weights weights = random_weights(of.type, kRows, kCols);
+        const auto block = static_cast<std::size_t>(dtype_info(of.type).block_bytes);
+        for (std::size_t row = 0; row < kRows; ++row)
+            for (std::size_t end = block; end <= weights.stride_bytes; end += block)
+                std::fill_n(weights.bytes.begin() +
+                                static_cast<std::ptrdiff_t>(row * weights.stride_bytes + end - of.code_bytes),
+                            of.code_bytes, static_cast<std::byte>(row % 2 == 0 ? of.low : of.high));
+        for (const CpuForm form : vector_forms()) {
+            Runner run(form);
+            for (const std::int64_t n : {1, 4, 9}) {
+                GuardedMatrix x(n, kCols);
+                for (std::int64_t token = 0; token < n; ++token)
+                    for (std::int64_t i = 0; i < kCols; ++i) x.at(token, i) = token % 2 == 0 ? 1.0F : -1.0F;
+                GuardedMatrix y(n, kRows);
+                run({.weights = run.pack(weights.view()), .x = x.view(), .y = y.view(), .bias = {}});
+                for (std::int64_t row = 0; row < kRows; ++row)
+                    for (std::int64_t token = 0; token < n; ++token)
+                        ASSERT_EQ(std::bit_cast<std::uint32_t>(y.at(token, row)),
+                                  std::bit_cast<std::uint32_t>(defined_codes(weights, row, &x.at(token, 0))))
+                            << cpu_form_name(form) << " " << dtype_name(of.type) << " row " << row << " token " << token
+                            << " of " << n;
+            }
+        }
+    }
+}
+
 TEST_P(MatmulTest, AlignmentAndPaddingChangeNothing) {
     Runner run(form());
     const std::int64_t k = is_quantized(type()) ? 512 : 172;

@@ -59,11 +59,23 @@ TEST(DistinctExperts, KeepsTheirMeansWhereTheyAreLimited) {
     all.add(2, 5);
     const DistinctExperts limited = all.limited();
     EXPECT_LE(limited.sums()[3].tokens, DistinctExperts::kMostTokens);
-    EXPECT_GT(2 * limited.sums()[3].tokens, DistinctExperts::kMostTokens - 2);
+    EXPECT_GT(limited.sums()[3].tokens, DistinctExperts::kMostTokens - 16);
     EXPECT_EQ(limited.sums()[1], all.sums()[1]);
     ASSERT_THAT(limited.points(), SizeIs(1));
     EXPECT_NEAR(limited.points()[0].n_tokens, 10.0, 0.01);
     EXPECT_NEAR(limited.points()[0].n_distinct, 22.0, 0.01);
+}
+
+// A group never has more experts than the layer, whatever the number of groups is.
+TEST(DistinctExperts, HaveNoMoreExpertsWhereTheyAreLimited) {
+    for (const int n_groups : {4096, 4097, 5001, 12289, 100003}) {
+        DistinctExperts all;
+        for (int i = 0; i < n_groups; ++i) all.add(16, 8);
+        const DistinctSum sum = all.limited().sums()[4];
+        EXPECT_EQ(sum.distinct, 8 * sum.groups) << n_groups;
+        EXPECT_EQ(sum.tokens, 16 * sum.groups) << n_groups;
+        EXPECT_LE(sum.tokens, DistinctExperts::kMostTokens);
+    }
 }
 
 // Groups of each size follow one another, from the first token, or the first one after an unknown one, on.

@@ -73,6 +73,7 @@ public:
 
     const ModelConfig& config() const override { return config_; }
     ModelWeights weights() const override { return weights_; }
+    std::size_t own_embedding_bytes() const override { return 0; }
     HeadTensors head_tensors() const override {
         const auto* data = reinterpret_cast<const std::byte*>(projection_.data());
         return {.projection = matrix_view(data, DType::F32, config_.d_model, 2 * config_.d_model),

@@ -595,7 +595,7 @@ TEST_F(HeadOfSeveralLists, WithoutTheLmHeadOfTheTargetAHeadIsNotUsed) {
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
     for (const auto& [folder, why] :
-         {std::pair{&without_, "has no MTP head (mtp.*, of GLM one more layer, in GGUF files nextn)"},
+         {std::pair{&without_, "has no MTP head (tensors mtp.*, of GLM-4.5 one more layer, in GGUF files nextn)"},
           {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
         use(*folder);
         for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {

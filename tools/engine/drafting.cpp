@@ -4,8 +4,6 @@
 #include <vector>
 
 #include "draft/models/mtp_source.h"
-#include "runtime/loop/loop_needs.h"
-#include "runtime/pass/hidden_tail.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_drafter.h"
@@ -99,8 +97,7 @@ bool Drafting::shares_lm_head() const {
 std::size_t hidden_tail_bytes(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks) {
     const DraftSettings chosen = choose_draft(draft, target, callbacks);
     if (!chosen.options.has(draft::SourceKind::Mtp)) return 0;
-    const std::int64_t budget = chosen.options.max_budget;
-    return HiddenTail::host_bytes(target.config().d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
+    return head_tail_bytes(target.config(), chosen.options);
 }
 
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {

@@ -126,7 +126,8 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
     std::string why;
     if (!has_head(target.files())) {
         why = fmt::format(
-            "{} has no MTP head (mtp.*, of GLM one more layer, in GGUF files nextn) that can be used with {}",
+            "{} has no MTP head (tensors mtp.*, of GLM-4.5 one more layer, in GGUF files nextn) that can be used with "
+            "{}",
             target.path().string(), target.config().family);
     } else {
         try {
@@ -152,14 +153,17 @@ std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& option
                                           draft::head_slots(options, config, config.kv_dtype, text_tokens));
 }
 
+std::size_t head_tail_bytes(const ModelConfig& target, const draft::DraftOptions& options) {
+    const std::int64_t budget = options.max_budget;
+    return HiddenTail::host_bytes(target.d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
+}
+
 std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options, const PlacedModel& target,
                             ProposingHead::LmHead lm_head) {
-    const ModelConfig& config = head.config();
-    const std::int64_t budget = options.max_budget;
-    const std::size_t tail =
-        HiddenTail::host_bytes(config.d_model, draft::hidden_rows(budget), scratch_nodes_for(budget)).all;
-    if (target.device().shares_host_memory()) return tail + head_bytes(head, options, target.context_tokens(), lm_head);
-    return tail + head_pass_bytes(head, options, target.device());
+    const std::size_t bytes = head_tail_bytes(head.config(), options) + head.own_embedding_bytes();
+    if (target.device().shares_host_memory())
+        return bytes + head_bytes(head, options, target.context_tokens(), lm_head);
+    return bytes + head_pass_bytes(head, options, target.device());
 }
 
 std::size_t head_workspace_bytes(const HeadSource& head, const draft::DraftOptions& options, Device& device,

@@ -61,8 +61,11 @@ struct EngineHead {
 [[nodiscard]] std::size_t head_pass_bytes(const HeadSource& head, const draft::DraftOptions& options,
                                           const Device& device);
 
+/// Returns the bytes of host memory for the hidden states of `target` that are kept for its head.
+[[nodiscard]] std::size_t head_tail_bytes(const ModelConfig& target, const draft::DraftOptions& options);
+
 /// Returns the bytes of host memory that the head takes: of a CPU device head_bytes(), of a GPU what is page-locked for
-/// its passes; and the hidden states of the target that are kept for it.
+/// its passes; head_tail_bytes(), and an embedding of its own.
 [[nodiscard]] std::size_t head_host_bytes(const HeadSource& head, const draft::DraftOptions& options,
                                           const PlacedModel& target, ProposingHead::LmHead lm_head);
 

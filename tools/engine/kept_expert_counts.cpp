@@ -25,6 +25,21 @@ std::int64_t n_experts_of(const LayerConfig& layer) {
     return layer.feed_forward.experts.n_experts;
 }
 
+// Returns the sums of a layer; no value if they cannot be.
+std::optional<DistinctExperts> read_distinct(draft::TableReader& section) {
+    if (section.u32() != DistinctExperts::kSizes) return std::nullopt;
+    std::array<DistinctSum, DistinctExperts::kSizes> sums;
+    for (DistinctSum& sum : sums) {
+        sum.groups = section.u64();
+        sum.tokens = section.u64();
+        sum.distinct = section.u64();
+        if (sum.tokens > kMostTokens || sum.groups > sum.tokens || (sum.groups == 0 && sum.tokens > 0) ||
+            sum.distinct > kMostExperts * sum.groups)
+            return std::nullopt;
+    }
+    return DistinctExperts(sums);
+}
+
 }  // namespace
 
 draft::TableSection expert_counts_section(std::uint64_t fingerprint, std::span<const ExpertCountsOfLayer> layers) {
@@ -49,24 +64,6 @@ std::uint64_t ReadExpertCounts::n_tokens() const {
         most = std::max({most, layer.use.n_tokens(), layer.distinct.sums()[1].tokens});
     return most;
 }
-
-namespace {
-
-// Returns the sums of a layer; no value if they cannot be.
-std::optional<DistinctExperts> read_distinct(draft::TableReader& section) {
-    if (section.u32() != DistinctExperts::kSizes) return std::nullopt;
-    std::array<DistinctSum, DistinctExperts::kSizes> sums;
-    for (DistinctSum& sum : sums) {
-        sum.groups = section.u64();
-        sum.tokens = section.u64();
-        sum.distinct = section.u64();
-        if (sum.tokens > kMostTokens || sum.groups > sum.tokens || sum.distinct > kMostExperts * sum.groups)
-            return std::nullopt;
-    }
-    return DistinctExperts(sums);
-}
-
-}  // namespace
 
 ReadExpertCounts read_expert_counts(draft::TableReader section) {
     const std::uint32_t version = section.u32();

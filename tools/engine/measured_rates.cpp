@@ -480,7 +480,7 @@ std::string rates_key(const RateQuestion& question) {
     for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
     std::string of_experts;
     if (const ExpertsConfig* experts = first_experts(config))
-        of_experts = fmt::format(", {} of {} experts", experts->n_chosen, experts->n_experts);
+        of_experts = fmt::format(", {} of {} experts of {}", experts->n_chosen, experts->n_experts, experts->d_ff);
     return fmt::format("{} {}, {} MiB of {} for {} x {}{}, {} over {} heads of {} in {}{}", build_version(), device,
                        timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.max_d_ff(),
                        of_experts, heads.n_q_heads, heads.n_kv_heads, heads.head_dim, kv_type_name(question.kv_dtype),

@@ -96,7 +96,7 @@ void add_experts(LabelledLines& out, const PlanRequest& request) {
                                    n_expert_layers(model.config), model.config.n_layers(), experts->n_chosen,
                                    size_text(expert_bytes(model.config, model.weights, 1).experts)));
     out.add("weights read", fmt::format("by a pass of {}, {}", fmt::join(reads, ", of "),
-                                        is_counted ? "as earlier texts of this model shared experts"
+                                        is_counted ? "by the distinct experts of earlier texts"
                                                    : "if tokens choose experts evenly"));
 }
 

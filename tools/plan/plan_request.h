@@ -60,7 +60,8 @@ struct PlanRequest {
     double miss_factor = 1.0;               // as PlacementRequest::miss_factor; assume_hits() sets it
     std::vector<CountedExperts> counted{};  // as PlacementRequest::counted
     std::size_t kept_bytes = 0;             // host memory for the KV of a server's earlier texts
-    // Host memory of the hidden tail, where no run is known: on one CPU device without a limit.
+    // Host memory for the hidden states that an MTP head reads. Set only if `run` is empty: on one CPU device without a
+    // limit.
     std::size_t hidden_tail_bytes = 0;
 };
 

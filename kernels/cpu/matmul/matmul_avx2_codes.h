@@ -42,8 +42,8 @@ SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
     return _mm256_castsi256_ps(broadcast_word(src));
 }
 
-/// Returns the number of steps that can be added up in an int16. A step is 2 products of at most (2^code_bits - 1) *
-/// 127 each. Codes of 8 bits are multiplied by add_signed_products().
+/// Returns the number of steps that can be added up in an int16, of codes below 2^code_bits. A step is 2 products of at
+/// most (2^code_bits - 1) * 127 each, which fit for 2 to 6 bits.
 constexpr int steps_of_int16(int code_bits) {
     return code_bits <= 4 ? 8 : code_bits == 5 ? 4 : 2;
 }
@@ -62,7 +62,7 @@ SLIPSTREAM_INLINE_AVX2 void add_signed_products(__m256i values, const std::byte*
     }
 }
 
-/// dots[t] = the value from which the integer sum of token t starts: -code_offset * (sum of q) where unsigned codes are
+/// Sets dots[t] to the value from which the integer sum of token t starts: -code_offset * (sum of q) where unsigned codes are
 /// multiplied, 0 where signed ones are. `x`: a sub-block's activations; `start`: byte offset of the start values in it.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void start_sums(const std::byte* x, int start, __m256i (&dots)[T]) {

@@ -552,9 +552,12 @@ TEST_F(ExpertCountsProgram, DistinctExpertsOfTextsAreExpectedLater) {
         EXPECT_EQ(even["distinct_from"], "even");
         EXPECT_NE(by_counts["hits_from"], "counts");
         EXPECT_EQ(by_counts["slots"], even["slots"]);
-        // The routers of this model prefer some experts.
-        const std::string_view bytes = rule == "copy" ? "copied_bytes" : "cpu_bytes";
-        EXPECT_LT(by_counts[bytes], even[bytes]);
+        // The routers of this model prefer some experts. What slots miss follows from hits, not from these counts,
+        // unless a pass is expected to need fewer experts than that.
+        if (rule == "copy")
+            EXPECT_LE(by_counts["copied_bytes"], even["copied_bytes"]);
+        else
+            EXPECT_LT(by_counts["cpu_bytes"], even["cpu_bytes"]);
     }
     const nlohmann::json later = generated({"-n", "300", "--tables", tables_, "--draft", "auto"}, later_text);
     EXPECT_EQ(later_text, text);
