@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -120,11 +121,12 @@ TEST_P(MtpEngineOnCards, TheTextIsThatOfPlainDecoding) {
     }
 }
 
-// With less and less memory, KV streams where there is much of it, and weights where there is little. A head without an
-// LM head of its own has a copy then.
+// With less and less memory, KV streams where there is much of it, and weights where there is little: those of the
+// other model are fewer than what streaming itself takes. A head without an LM head of its own has a copy then.
 TEST_P(MtpEngineOnCards, WhatStreamsLeavesTheTextThatOfPlainDecoding) {
     use({true});
     for (const std::int64_t context_tokens : {64, 1 << 15}) {  // KV that is smaller, or larger, than the weights
+        if (context_tokens == 64 && GetParam() != std::string_view("glm4_moe")) continue;
         options_.compute.context_tokens = context_tokens;
         options_.compute.offload.devices.front().memory_bytes = 64 * kMiB;
         options_.draft = {};
@@ -173,7 +175,8 @@ TEST_P(MtpEngineOnCards, HostMemoryOfTheHeadIsCounted) {
         EXPECT_EQ(host.locked_tail_bytes, are_cards.back() ? tail.of_nodes : std::size_t{0});
         EXPECT_EQ(host.needed_locked_bytes(), host.pinned_bytes + host.hidden_bytes + host.locked_tail_bytes + passes);
         if (are_cards.front()) {
-            EXPECT_EQ(head_host_bytes(*head, options, placed, ProposingHead::LmHead::Own), tail.all + passes);
+            EXPECT_EQ(head_host_bytes(*head, options, placed, ProposingHead::LmHead::Own),
+                      tail.all + passes + head->own_embedding_bytes());
         }
     }
     use({true});
