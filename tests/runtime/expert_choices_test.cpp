@@ -54,8 +54,8 @@ std::unique_ptr<ModelFiles> gpt_oss() {
 
 using Ids = std::vector<std::uint16_t>;
 
-/// Returns [layers of the whole model][tokens]: what each token chose, in passes of up to `pass_tokens`. What is counted
-/// of distinct experts is that of these passes and tokens.
+/// Returns [layers of the whole model][tokens]: what each token chose, in passes of up to `pass_tokens`. What is
+/// counted of distinct experts is that of these passes and tokens.
 std::vector<std::vector<Ids>> routes(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                                      std::span<const TokenId> tokens, std::int64_t pass_tokens) {
     SplitEngine engine(files, parts, streams);

@@ -95,9 +95,9 @@ void add_experts(LabelledLines& out, const PlanRequest& request) {
     out.add("experts", fmt::format("{} in {} of {} layers, {} chosen for each token, {} in all", experts->n_experts,
                                    n_expert_layers(model.config), model.config.n_layers(), experts->n_chosen,
                                    size_text(expert_bytes(model.config, model.weights, 1).experts)));
-    out.add("weights read", fmt::format("by a pass of {}, {}", fmt::join(reads, ", of "),
-                                        is_counted ? "by the distinct experts of earlier texts"
-                                                   : "if tokens choose experts evenly"));
+    out.add("weights read",
+            fmt::format("by a pass of {}, {}", fmt::join(reads, ", of "),
+                        is_counted ? "by the distinct experts of earlier texts" : "if tokens choose experts evenly"));
 }
 
 // Whether experts stream: then fewer bytes are expected than a pass can copy.

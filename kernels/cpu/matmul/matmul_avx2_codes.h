@@ -62,8 +62,9 @@ SLIPSTREAM_INLINE_AVX2 void add_signed_products(__m256i values, const std::byte*
     }
 }
 
-/// Sets dots[t] to the value from which the integer sum of token t starts: -code_offset * (sum of q) where unsigned codes are
-/// multiplied, 0 where signed ones are. `x`: a sub-block's activations; `start`: byte offset of the start values in it.
+/// Sets dots[t] to the value from which the integer sum of token t starts: -code_offset * (sum of q) where unsigned
+/// codes are multiplied, 0 where signed ones are. `x`: a sub-block's activations; `start`: byte offset of the start
+/// values in it.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void start_sums(const std::byte* x, int start, __m256i (&dots)[T]) {
     static_assert(code_traits(type).code_bits != 8 || code_traits(type).code_offset == 128);
