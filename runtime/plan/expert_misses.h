@@ -29,10 +29,10 @@ struct CountedExperts {
 };
 
 /// Returns D(n), the distinct experts of a layer that a pass of n = `n_tokens` (>= 1) tokens is expected to need:
-/// n_chosen of one token, at most n_experts; never falls with the tokens. `counted`: as CountedExperts has it. Empty:
-/// tokens are expected to choose independently and evenly (expected_share()). Else each point stands for the number of
-/// tokens that would need as many experts if they chose so; between the points it is a power of n, and past the last
-/// one, too, with an exponent of at most 1.
+/// n_chosen of one token, at most n_experts; never falls with the tokens. `counted`: measured points of D(n), as
+/// CountedExperts has them. If there are none, tokens choose independently and evenly (expected_share()). Otherwise
+/// D(n) is that of m tokens that choose so: at a measured point, m follows from D; between two points, m is
+/// interpolated linearly in log m over log n; past the last one that line goes on, with a slope of at most 1.
 [[nodiscard]] double expected_distinct(const ExpertChoice& choice, double n_tokens,
                                        std::span<const DistinctPoint> counted = {});
 
