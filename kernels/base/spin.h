@@ -2,10 +2,6 @@
 // parks.
 #pragma once
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace slipstream {
 
 /// Number of polls before a thread parks, with relax() between two: about 20 us on the machines we know (relax() takes
@@ -16,7 +12,7 @@ inline constexpr int kSpins = 600;
 /// Pauses the core between two polls. Does nothing on architectures other than x86-64 and ARM64.
 inline void relax() {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();  // <immintrin.h> takes a compiler a second, and most files include this one
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the source tree must not hold: absolute paths of the machine it was written on, files over 16 MB, source files over
-# 800 lines. Looks at what git would commit (tracked, and untracked but not ignored), or at all files where git is absent.
+# 800 lines, headers without #pragma once. Looks at what git would commit (tracked, and untracked but not ignored), or at all files where git is absent.
 # usage: source_tree.sh ROOT         one line per offence, exit code 1 if there is any
 #        source_tree.sh --self-test  builds small wrong trees and demands that each offence is seen
 set -euo pipefail
@@ -44,6 +44,11 @@ check() {
         echo "$found"
         bad=1
     fi
+    found=$(printf '%s\0' "${sources[@]}" | grep -zE '\.(h|cuh)$' | xargs -0 -r grep -L '^#pragma once$') || true
+    if [ -n "$found" ]; then
+        printf '%s: no line #pragma once\n' $found
+        bad=1
+    fi
     # -I: binary files (weights) hold any bytes. What published chat templates say is theirs, paths included.
     if printf '%s\0' "${files[@]}" | grep -zv '^tests/golden/templates/models/' | xargs -0 -r grep -nIE -s -- "$foreign"; then
         echo "absolute paths of one machine (above): take them as arguments, or start from the file's own place"
@@ -77,6 +82,8 @@ done
 expect pass tools/a.py <<<"data = open('../shared/data'); url = 'https://host/home/page'; tmp = '/tmp/x'"
 expect refused runtime/a.cpp < <(yes '//' | head -n 801)
 expect pass runtime/a.cpp < <(yes '//' | head -n 800)
+expect refused runtime/a.h <<<"void a();"
+expect pass runtime/a.h < <(printf '%s\n' "#pragma once" "void a();")
 expect pass tests/golden/a.txt < <(yes '0 1' | head -n 5000)
 expect refused weights.bin < <(head -c 16777217 /dev/zero)
 expect pass weights.bin < <(head -c 16777216 /dev/zero)
