@@ -46,7 +46,7 @@ check() {
     fi
     found=$(printf '%s\0' "${sources[@]}" | grep -zE '\.(h|cuh)$' | xargs -0 -r grep -L '^#pragma once$') || true
     if [ -n "$found" ]; then
-        printf '%s: no line #pragma once\n' $found
+        printf '%s\nheaders without a line #pragma once (above)\n' "$found"
         bad=1
     fi
     # -I: binary files (weights) hold any bytes. What published chat templates say is theirs, paths included.

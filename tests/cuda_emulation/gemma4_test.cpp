@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -80,13 +81,14 @@ std::vector<float> logits_on(Device& device, const ModelFiles& files, const std:
     return {first, first + logits.rows() * logits.cols()};
 }
 
-// The card rounds activations to bfloat16 (relative 2^-8), in F32 models to TF32-like halves; scores of 512 normed
-// elements are not scaled, so an error of a key moves a weight of the softmax by about twenty times as much.
+// The card rounds activations to bfloat16 (relative 2^-8), in F32 models to halves (2^-11); scores of 512 normed
+// elements are not scaled, so an error of a key moves a weight of the softmax by about twenty times as much. The scalar
+// kernels round no activation on any machine.
 TEST(EmulatedGemma4, LogitsAreNearTheCpus) {
-    for (const DType type : {DType::F32, DType::BF16}) {
+    for (const auto& [type, rounding] : {std::pair(DType::F32, 0x1p-11), std::pair(DType::BF16, 0x1p-8)}) {
         const auto files = gemma4_model(type);
         const std::vector<TokenId> prompt = prompt_of(70);
-        CpuDevice cpu({.n_threads = 2});
+        CpuDevice cpu({.n_threads = 2, .form = CpuForm::Scalar});
         const std::vector<float> expected = logits_on(cpu, *files, prompt);
         const Machine machine({});
         CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20});
@@ -98,7 +100,7 @@ TEST(EmulatedGemma4, LogitsAreNearTheCpus) {
             errors += std::pow(double{found[i]} - double{expected[i]}, 2);
             squares += std::pow(double{expected[i]}, 2);
         }
-        EXPECT_LT(std::sqrt(errors / squares), 20.0 * 0x1p-8) << dtype_name(type);
+        EXPECT_LT(std::sqrt(errors / squares), 32.0 * rounding) << dtype_name(type);
         EXPECT_GT(errors, 0.0);
     }
 }

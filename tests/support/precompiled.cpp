@@ -1,0 +1,1 @@
+// What owns a precompiled header needs a source (tests/CMakeLists.txt).
