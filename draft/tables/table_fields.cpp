@@ -39,22 +39,22 @@ void TableReader::fail(std::string_view what) const {
 
 std::span<const std::byte> TableReader::take(std::uint64_t n_bytes) {
     if (n_bytes > bytes_.size() - offset_)
-        fail(fmt::format("{} bytes are expected at {}, there are {}; the table is damaged, build it again", n_bytes,
-                         offset_, bytes_.size() - offset_));
+        fail(fmt::format("{} bytes are expected at {}, there are {}; the file is damaged", n_bytes, offset_,
+                         bytes_.size() - offset_));
     const auto taken = bytes_.subspan(offset_, n_bytes);
     offset_ += n_bytes;
     return taken;
 }
 
 std::span<const std::byte> TableReader::elements(std::uint64_t n, std::size_t element_bytes) {
-    if (n > bytes_.size() / element_bytes) fail(fmt::format("an array claims {} elements; the table is damaged", n));
+    if (n > bytes_.size() / element_bytes) fail(fmt::format("an array claims {} elements; the file is damaged", n));
     return take(n * element_bytes);
 }
 
 void TableReader::skip_padding() {
     const auto padding = take(round_up(offset_, kTableAlignmentBytes) - offset_);
     if (std::ranges::any_of(padding, [](std::byte byte) { return byte != std::byte{}; }))
-        fail("the padding holds something; the table is damaged");
+        fail("the padding holds something; the file is damaged");
 }
 
 std::string_view TableReader::text() {

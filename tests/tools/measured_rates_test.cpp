@@ -1,6 +1,9 @@
 // The machine measured: figures that are related to each other, whatever they are.
 #include "tools/engine/measured_rates.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/layers.h"
@@ -39,6 +42,26 @@ TEST(MeasuredRates, OfAModelsTypesAndOfWhatItHasNot) {
     EXPECT_EQ(rates.host_bytes_per_second, measured.memory_bytes_per_second);
     EXPECT_GT(measured.copy_bytes_per_second, 1e6);
     EXPECT_GE(measured.host_bytes_per_copied_byte, 0.0);
+}
+
+// Softmax and sigmoid scores, a limited gate, a first layer without experts, an expert that all tokens share.
+TEST(MeasuredRates, OfMixtures) {
+    for (const char* const name : {"qwen3-30b-a3b", "gpt-oss-20b", "glm-4.5-air"}) {
+        ModelConfig config = find_shape(name).value();
+        set_n_layers(config, 2);
+        config.vocab = 2048;
+        for (LayerConfig& layer : config.layers) {
+            layer.feed_forward.d_ff = std::min<std::int64_t>(layer.feed_forward.d_ff, 512);
+            ExpertsConfig& experts = layer.feed_forward.experts;
+            experts.n_experts = std::min<std::int64_t>(experts.n_experts, 16);
+            experts.d_ff = std::min<std::int64_t>(experts.d_ff, 256);
+        }
+        const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
+        const PassRates rates =
+            measure_rates({.config = &config, .weights = &weights, .kv_dtype = DType::F16, .n_threads = 2}).rates;
+        EXPECT_GT(rates.layer_seconds + rates.layer_token_seconds, 0.0) << name;
+        EXPECT_LT(rates.layer_seconds + rates.layer_token_seconds, 1.0) << name;
+    }
 }
 
 }  // namespace
