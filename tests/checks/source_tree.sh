@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What the source tree must not hold: absolute paths of the machine it was written on, files over 16 MB, source files over
-# 800 lines, headers without #pragma once. Looks at what git would commit (tracked, and untracked but not ignored), or at all files where git is absent.
+# 800 lines, headers without #pragma once. Looks at what git would commit (tracked, and untracked but not ignored), or at
+# all files where git is absent.
 # usage: source_tree.sh ROOT         one line per offence, exit code 1 if there is any
 #        source_tree.sh --self-test  builds small wrong trees and demands that each offence is seen
 set -euo pipefail

@@ -181,7 +181,7 @@ TEST(TableReader, ChecksEveryCount) {
                     static_cast<void>(fields.u64());
                     static_cast<void>(fields.u32());
                 }),
-                HasSubstr("4 bytes are expected at 8, there are 0"));
+                HasSubstr("4 bytes are expected at 8, there are 0; the file is damaged"));
     EXPECT_THAT(error_text<FormatError>([&] { reader().finish(); }), HasSubstr("left over"));
     for (const std::uint64_t n : {std::uint64_t{2}, std::uint64_t{1} << 62, (std::uint64_t{1} << 62) + 1}) {
         TableWriter array;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/layers.h"
@@ -11,6 +12,8 @@
 
 namespace slipstream::tools {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr std::size_t index(DType type) {
     return static_cast<std::size_t>(type);
@@ -44,7 +47,7 @@ TEST(MeasuredRates, OfAModelsTypesAndOfWhatItHasNot) {
     EXPECT_GE(measured.host_bytes_per_copied_byte, 0.0);
 }
 
-// Softmax and sigmoid scores, a limited gate, a first layer without experts, an expert that all tokens share.
+// The ops of experts take all that a model of these families can ask of them.
 TEST(MeasuredRates, OfMixtures) {
     for (const char* const name : {"qwen3-30b-a3b", "gpt-oss-20b", "glm-4.5-air"}) {
         ModelConfig config = find_shape(name).value();
@@ -57,11 +60,14 @@ TEST(MeasuredRates, OfMixtures) {
             experts.d_ff = std::min<std::int64_t>(experts.d_ff, 256);
         }
         const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
-        const PassRates rates =
-            measure_rates({.config = &config, .weights = &weights, .kv_dtype = DType::F16, .n_threads = 2}).rates;
+        const RateQuestion question{.config = &config, .weights = &weights, .kv_dtype = DType::F16, .n_threads = 2};
+        EXPECT_THAT(rates_key(question), HasSubstr("16 experts")) << name;
+        const PassRates rates = measure_rates(question).rates;
         EXPECT_GT(rates.layer_seconds + rates.layer_token_seconds, 0.0) << name;
-        EXPECT_LT(rates.layer_seconds + rates.layer_token_seconds, 1.0) << name;
     }
+    EXPECT_EQ(first_experts(find_shape("glm-4.5-air").value())->weighting.score, ExpertScore::Sigmoid);
+    EXPECT_EQ(find_shape("glm-4.5-air")->layers.front().feed_forward.experts.n_experts, 0);
+    EXPECT_GT(find_shape("gpt-oss-20b")->layers.front().feed_forward.activation_limit, 0.0F);
 }
 
 }  // namespace
