@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/quickstart with a build, a model and a program that only pretend: which model is asked, and what is said where
-# fetching it ends otherwise.
+# fetching it ends otherwise; where the CUDA module is compiled.
 # usage: quickstart.sh ROOT
 set -euo pipefail
 
@@ -13,7 +13,14 @@ mkdir -p "$to/tools/demo_model/prompts" "$to/build/release"
 cp "$root/tools/quickstart" "$to/tools"
 {
     cat "$root/tools/script_lib.sh"
-    echo 'need_packages() { :; }; configure() { :; }; build() { :; }'
+    cat <<'L'
+need_packages() { :; }
+configure() { echo "configure $*" >>"$BUILT"; }
+build() { echo "build $*" >>"$BUILT"; }
+find_nvcc() { [ "$NVCC" = 1 ]; }
+has_card() { [ "$CARD" = 1 ]; }
+card_capabilities() { echo 89; }
+L
 } >"$to/tools/script_lib.sh"
 echo "Once upon a time" >"$to/tools/demo_model/prompts/three_sons.txt"
 cat >"$to/build/release/slipstream" <<'P'
@@ -23,13 +30,14 @@ echo "$@" >>"$LOG"
 P
 chmod +x "$to/build/release/slipstream"
 
-# run WANTED_CODE CODE_OF_GET_MODEL AMBIGUOUS
+export BUILT=$to/built NVCC=0 CARD=0
+# run WANTED_CODE CODE_OF_GET_MODEL AMBIGUOUS [OPTION]
 run() {
     printf '#!/bin/sh\n[ %s = 0 ] && echo /there/smollm2.gguf\nexit %s\n' "$2" "$2" >"$to/tools/get_model"
     chmod +x "$to/tools/get_model"
-    rm -f "$to/log"
+    rm -f "$to/log" "$to/built"
     local code=0
-    AMBIGUOUS=$3 LOG=$to/log "$to/tools/quickstart" 2>"$to/said" || code=$?
+    AMBIGUOUS=$3 LOG=$to/log "$to/tools/quickstart" ${4:+"$4"} 2>"$to/said" || code=$?
     [ "$code" = "$1" ] || fail "get_model $2: code $code: $(cat "$to/said")"
 }
 says() { grep -q -e "$1" "$to/said" || fail "'$1' is not said: $(cat "$to/said")"; }
@@ -47,3 +55,17 @@ says "fetching the model failed"
 grep -q -e "--prompt-file" "$to/log" || fail "no tale: $(cat "$to/log")"
 run 130 130 0
 [ ! -e "$to/log" ] || fail "interrupted, and a text all the same"
+
+builds() { grep -q -x -e "$1" "$to/built" || fail "not '$1': $(cat "$to/built")"; }
+run 1 0 0 --cuda
+says "no nvcc"
+NVCC=1 run 0 0 0
+says "tools/quickstart --cuda"
+builds "build release slipstream"
+NVCC=1 run 0 0 0 --cuda
+builds "build release slipstream slipstream_cuda"
+builds "configure release .*-DCMAKE_CUDA_ARCHITECTURES=80"
+NVCC=1 CARD=1 run 0 0 0
+builds "build release slipstream slipstream_cuda"
+builds "configure release .*-DCMAKE_CUDA_ARCHITECTURES=89-real"
+run 2 0 0 --cards
