@@ -45,11 +45,11 @@ void release_barrier_if_full() {
 
 /// The next ready thread. Lockstep goes round from the running one; run-ahead always starts from the front.
 Thread& next_ready() {
-    const bool ahead = block->schedule.order != Order::Lockstep;
     const unsigned n = block->n_threads;
-    const unsigned from = ahead ? n - 1 : block->place_of[thread->linear];
-    for (unsigned i = 1; i <= n; ++i) {
-        Thread& candidate = block->threads[block->order[(from + i) % n]];
+    const unsigned from = block->schedule.order == Order::Lockstep ? block->place_of[thread->linear] + 1 : 0;
+    for (unsigned i = 0, place = from; i < n; ++i, ++place) {
+        if (place == n) place = 0;
+        Thread& candidate = block->threads[block->order[place]];
         if (candidate.state == ThreadState::Ready) return candidate;
     }
     fail("a barrier or a warp operation that not all threads reach");
