@@ -7,7 +7,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=tools/$(basename "$0")
 JOBS=$(nproc 2>/dev/null || echo 2)
 LOG_DIR=$ROOT/build/log
-# The compiler's language is no part of what it makes: a compiler cache must not miss because of it.
+# ccache keeps what was compiled under any language: the language of the compiler's messages does not change its output.
+# (This replaces the sloppiness of ccache's own configuration file.)
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}locale
 
 say() { printf '%s\n' "$*" >&2; }

@@ -62,10 +62,18 @@ says "no nvcc"
 NVCC=1 run 0 0 0
 says "tools/quickstart --cuda"
 builds "build release slipstream"
+builds "configure release .*-DSLIPSTREAM_CUDA=OFF"
+echo "SLIPSTREAM_CUDA:STRING=OFF" >"$to/build/release/CMakeCache.txt"
+NVCC=1 run 0 0 0 --cuda
+builds "configure release -DSLIPSTREAM_CUDA=ON .*"
+rm "$to/build/release/CMakeCache.txt"
 NVCC=1 run 0 0 0 --cuda
 builds "build release slipstream slipstream_cuda"
 builds "configure release .*-DCMAKE_CUDA_ARCHITECTURES=80"
 NVCC=1 CARD=1 run 0 0 0
 builds "build release slipstream slipstream_cuda"
 builds "configure release .*-DCMAKE_CUDA_ARCHITECTURES=89-real"
+CARD=1 run 0 0 0
+says "no CUDA toolkit"
+builds "build release slipstream"
 run 2 0 0 --cards
