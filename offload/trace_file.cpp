@@ -142,6 +142,7 @@ std::optional<std::string> TraceFile::take_note() {
 
 // The function of the writing thread: writes new tracks and spans until complete() was called.
 void TraceFile::run() {
+    write_event(R"({"name":"process_name","ph":"M","pid":1,"args":{"name":"slipstream"}})");
     for (bool last = false; !last;) {
         std::vector<std::string> tracks;
         {

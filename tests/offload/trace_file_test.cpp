@@ -59,8 +59,10 @@ TEST(TraceFile, HoldsTracksAndSpansAsEvents) {
         trace.add(span_of(track, 1));  // too late
         EXPECT_FALSE(trace.take_note());
     }
-    const json events = json::parse(text_of(path));
-    ASSERT_EQ(events.size(), 3U);
+    json events = json::parse(text_of(path));
+    ASSERT_EQ(events.size(), 4U);
+    EXPECT_EQ(events[0], json::parse(R"({"name":"process_name","ph":"M","pid":1,"args":{"name":"slipstream"}})"));
+    events.erase(0);
     EXPECT_EQ(events[0]["ph"], "M");
     EXPECT_EQ(events[0]["name"], "thread_name");
     EXPECT_EQ(events[0]["args"]["name"], "cuda:0 ?copies??");

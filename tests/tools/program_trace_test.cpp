@@ -52,7 +52,7 @@ std::set<std::string> names_of(const json& events, const std::string& category) 
 std::vector<std::string> tracks_of(const json& events) {
     std::vector<std::string> tracks;
     for (const json& event : events)
-        if (event["ph"] == "M") tracks.push_back(event["args"]["name"]);
+        if (event["name"] == "thread_name") tracks.push_back(event["args"]["name"]);
     return tracks;
 }
 
