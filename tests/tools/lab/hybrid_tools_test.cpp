@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -16,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/formats/gguf_file.h"
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "tests/tools/run_program.h"
@@ -131,6 +134,14 @@ TEST_P(HybridRandomModel, IsTheShapeAndIsInspectedAndGenerates) {
         EXPECT_EQ(read.layers[layer].feed_forward, options.config.layers[layer].feed_forward) << layer;
     }
     EXPECT_EQ(describe_ignored_tensors(*files), "");
+    std::ifstream stream(path, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(stream), {});
+    const GgufFile gguf = GgufFile::parse(std::as_bytes(std::span(bytes)), "model.gguf");
+    const bool is_next = gguf.string("general.architecture") == "qwen3next";
+    const GgufValue* const sections =
+        gguf.find(fmt::format("{}.rope.dimension_sections", gguf.string("general.architecture").value()));
+    ASSERT_EQ(sections == nullptr, is_next);
+    if (!is_next) EXPECT_EQ(sections->integers(), (std::vector<std::int64_t>{11, 11, 10, 0}));
     const ProgramResult inspected = run_program({"inspect", path.string()});
     ASSERT_EQ(inspected.code, 0) << inspected.err;
     EXPECT_THAT(inspected.out, HasSubstr("delta net"));

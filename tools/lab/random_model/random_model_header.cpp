@@ -138,14 +138,14 @@ void put_delta_nets(Header& header, const RandomModelOptions& options, std::stri
     if (options.has_head) header.put(std::uint8_t{0});
 }
 
-// Which of the rotated pairs turn with time, height and width of an image; in a text the three are equal. llama.cpp reads
-// no file of these families without them.
-void put_image_sections(Header& header, std::string_view architecture, std::int64_t n_rotated) {
+// How many of the rotated pairs follow time, height and width of an image. In a text the three are equal, but llama.cpp
+// reads no file of these families without the numbers.
+void put_rope_sections(Header& header, std::string_view architecture, std::int64_t n_rotated) {
     if (!architecture.starts_with("qwen35")) return;
     const std::int64_t pairs = n_rotated / 2;
     const std::int64_t third = (pairs + 2) / 3;
     header.begin_array(fmt::format("{}.rope.dimension_sections", architecture), 5, 4);
-    for (const std::int64_t n : {third, third, pairs - 2 * third, std::int64_t{0}})
+    for (const std::int64_t n : {third, third, std::max(pairs - 2 * third, std::int64_t{0}), std::int64_t{0}})
         header.put(static_cast<std::int32_t>(n));
 }
 
@@ -186,7 +186,7 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("attention.key_length"), attention.head_dim);
     header.number(key("attention.value_length"), attention.head_dim);
     header.number(key("rope.dimension_count"), rope.n_rotated);
-    put_image_sections(header, architecture, rope.n_rotated);
+    put_rope_sections(header, architecture, rope.n_rotated);
     header.real(key("rope.freq_base"), rope.theta);
     if (rope.scaling.kind == RopeScalingKind::Yarn) {
         header.text(key("rope.scaling.type"), "yarn");
