@@ -286,7 +286,12 @@ CommandSpec serve_command() {
         if (option.name != "system") command.options.push_back(option);  // requests have their own system message
     add(device_options());
     add(offload_option_specs());
-    add(sampling_option_specs());
+    for (OptionSpec option : sampling_option_specs()) {
+        if (option.name == "seed")
+            option.help =
+                "Seed of requests without one: the same seed gives the same text; -1: random [random, in the answer]";
+        command.options.push_back(option);
+    }
     add(draft_option_specs(DraftPlace::OnModel));
     return command;
 }
