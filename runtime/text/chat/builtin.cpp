@@ -35,9 +35,9 @@ void bind(const Builtin& builtin, Call& call) {
     for (const auto& [name, value] : call.all.named) {
         const auto found = std::ranges::find(names, name);
         if (found == names.end() || name == "_")
-            fail("{}() got an unexpected keyword argument {}", builtin.name, quoted(name));
+            fail("{}() got an unexpected keyword argument {}", builtin.name, repr_of(name));
         Value& place = call.given[found - names.begin()];
-        if (!place.is_missing()) fail("{}() got multiple values for argument {}", builtin.name, quoted(name));
+        if (!place.is_missing()) fail("{}() got multiple values for argument {}", builtin.name, repr_of(name));
         place = value;
     }
     for (std::size_t i = 0; i < builtin.n_required; ++i)

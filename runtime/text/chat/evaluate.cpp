@@ -191,7 +191,7 @@ Arguments Evaluator::arguments(const Expr& expr, const Value& caller) {
             if (!key.is_text()) fail("keywords must be strings");
             const std::string_view name = key.view();
             for (std::size_t i = 0; i < n_named; ++i)
-                if (made.named[i].first == name) fail("got multiple values for keyword argument {}", quoted(name));
+                if (made.named[i].first == name) fail("got multiple values for keyword argument {}", repr_of(name));
             made.named.emplace_back(name, value);
         }
     }
@@ -223,7 +223,7 @@ Value Evaluator::call(const Expr& expr, const Value& caller) {
 Value Evaluator::filter_or_test(const Expr& expr) {
     const Value input = expr.parts[0] ? part(expr, 0) : std::exchange(captured_, Value());
     if (expr.builtin == nullptr)
-        fail("No {} named {}.", expr.kind == ExprKind::Filter ? "filter" : "test", quoted(expr.value.view()));
+        fail("No {} named {}.", expr.kind == ExprKind::Filter ? "filter" : "test", repr_of(expr.value.view()));
     return call_builtin(runtime_, *expr.builtin, input, arguments(expr));
 }
 

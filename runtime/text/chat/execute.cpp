@@ -14,7 +14,7 @@ public:
         : evaluator_(evaluator), body_(body), closure_(std::move(closure)) {}
     [[nodiscard]] std::string_view type_name() const override { return "Macro"; }
     [[nodiscard]] std::string shown() const override {
-        return body_.name.empty() ? "<Macro anonymous>" : fmt::format("<Macro {}>", quoted(body_.name));
+        return body_.name.empty() ? "<Macro anonymous>" : fmt::format("<Macro {}>", repr_of(body_.name));
     }
     [[nodiscard]] bool is_callable() const override { return true; }
     [[nodiscard]] std::optional<Value> attribute(Runtime& /*runtime*/, std::string_view name) override {
@@ -294,20 +294,20 @@ void Evaluator::bind(const MacroBody& macro, Arguments& arguments) {
         scope_->set(runtime_, kKwargs, runtime_.dict(std::move(rest)));
     }
     if (!arguments.named.empty())
-        fail("macro {} takes no keyword argument {}", quoted(macro.name), quoted(arguments.named.front().first));
+        fail("macro {} takes no keyword argument {}", repr_of(macro.name), repr_of(arguments.named.front().first));
     const auto n_used = static_cast<std::ptrdiff_t>(std::min(n_parameters, arguments.positional.size()));
     if (macro.takes_varargs)
         scope_->set(
             runtime_, kVarargs,
             runtime_.sequence(Kind::Tuple, {arguments.positional.begin() + n_used, arguments.positional.end()}));
     else if (arguments.positional.size() > n_parameters)
-        fail("macro {} takes not more than {} argument(s)", quoted(macro.name), n_parameters);
+        fail("macro {} takes not more than {} argument(s)", repr_of(macro.name), n_parameters);
     for (std::size_t i = 0; i < n_parameters; ++i) {
         const Parameter& parameter = macro.parameters[i];
         if (given[i].is_missing())
             given[i] = parameter.otherwise
                            ? evaluate(*parameter.otherwise)
-                           : runtime_.undefined(fmt::format("parameter {} was not provided", quoted(name_of(i))));
+                           : runtime_.undefined(fmt::format("parameter {} was not provided", repr_of(name_of(i))));
         scope_->set(runtime_, parameter.name, std::move(given[i]));
     }
 }

@@ -221,7 +221,7 @@ private:
             return advance(end - at_);
         }
         const auto* const found = std::ranges::find_if(kOperators, [this](auto sign) { return at(sign); });
-        if (found == kOperators.end()) fail("unexpected char {}", quoted(first_char(rest()).bytes));
+        if (found == kOperators.end()) fail("unexpected char {}", repr_of(first_char(rest()).bytes));
         balance(found->front());
         add(TokenType::Operator, std::string(*found));
         advance(found->size());

@@ -301,7 +301,7 @@ std::string described(TokenType type, std::string_view text = {}) {
     constexpr std::array<std::string_view, 12> kNames = {
         "text",     "'{{'",     "'}}'",    "'{%'",        "'%}'",  "a name",
         "a string", "a number", "a float", "an operator", "error", "the end of the template"};
-    return text.empty() ? std::string(kNames[static_cast<std::size_t>(type)]) : quoted(text);
+    return text.empty() ? std::string(kNames[static_cast<std::size_t>(type)]) : repr_of(text);
 }
 
 }  // namespace
@@ -390,7 +390,7 @@ bool Parser::skip(std::string_view word) {
 }
 
 void Parser::expect(std::string_view word) {
-    if (!skip(word)) fail_expecting(quoted(word));
+    if (!skip(word)) fail_expecting(repr_of(word));
 }
 
 void Parser::expect(TokenType type) {

@@ -360,7 +360,7 @@ Value get(Call& call) {
 
 // A method that would change a list or dict. As in Jinja's sandbox, it is found and fails when it is called.
 Value refuse_change(Call& call) {
-    fail("access to attribute {} of '{}' object is unsafe.", quoted(call.name), type_name(call.self));
+    fail("access to attribute {} of '{}' object is unsafe.", repr_of(call.name), type_name(call.self));
 }
 constexpr Builtin change(std::string_view name) {
     return {name, refuse_change, {}, kAnything};

@@ -210,7 +210,7 @@ void write_json(Runtime& runtime, TextBuilder& out, const Value& value, const Js
     Writer(runtime, out, &style).write(value, 0);
 }
 
-std::string quoted(std::string_view text) {
+std::string repr_of(std::string_view text) {
     return shown(Value(text));
 }
 

@@ -237,7 +237,7 @@ Value format(Call& call) {
         const std::string_view field = text.substr(brace + 1, end - brace - 1);
         if (field.find_first_of(":!.[{") != kNowhere)
             fail("the format {} is not served in chat templates: format() takes {{}}, {{0}} and {{name}}",
-                 quoted(text.substr(brace, end + 1 - brace)));
+                 repr_of(text.substr(brace, end + 1 - brace)));
         call.runtime.spend(static_cast<std::int64_t>(call.all.named.size()) + 1);
         write_str(call.runtime, out, argument_of(call.all, field, next));
         at = end + 1;
