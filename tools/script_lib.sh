@@ -7,8 +7,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=tools/$(basename "$0")
 JOBS=$(nproc 2>/dev/null || echo 2)
 LOG_DIR=$ROOT/build/log
-# ccache keeps what was compiled under any language: the language of the compiler's messages does not change its output.
-# (This replaces the sloppiness of ccache's own configuration file.)
+# With ccache, a build finds what was compiled under another LANG: that changes the compiler's messages, not its output.
+# The variable replaces `sloppiness` in ccache's own configuration file.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}locale
 
 say() { printf '%s\n' "$*" >&2; }

@@ -34,7 +34,8 @@ void write_json(Runtime& runtime, TextBuilder& out, const Value& value, const Js
 
 // Texts for error messages, shortened if they are long.
 
-/// Returns repr() of a text. (A function named quoted would hide behind std::quoted where <iomanip> is included.)
+/// Returns Python's repr() of a text. Its name is not `quoted`: for a std::string, a call of quoted() takes std::quoted
+/// if <iomanip> is included.
 [[nodiscard]] std::string repr_of(std::string_view text);
 /// Returns repr() of a value, or "<type>" if that would be too long for a message.
 [[nodiscard]] std::string shown(const Value& value);
