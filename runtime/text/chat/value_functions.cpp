@@ -134,8 +134,8 @@ Value round(Call& call) {
     if (!call.self.is_number()) fail("type {} doesn't define __round__ method", type_name(call.self));
     if (method == "common" && call.self.is_integral()) return Value(rounded(call.self.integer(), digits));
     if (method == "common") {
-        // Steps that rounding charges to the budget, since it writes and reads up to 632 digits.
-        constexpr std::int64_t kSteps = 400;
+        // Steps that rounding charges to the budget, since it writes and reads up to 632 digits (50 us).
+        constexpr std::int64_t kSteps = 2000;
         call.runtime.spend(kSteps);
         const double result = rounded(call.self.real(), digits);
         if (std::isinf(result) && !std::isinf(call.self.real())) fail("rounded value too large to represent");
