@@ -1,20 +1,17 @@
 #include "runtime/pass/activations.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "kernels/base/checked_math.h"
 #include "runtime/pass/delta_steps.h"
 #include "runtime/pass/device_logits.h"
 
 namespace slipstream {
 
 namespace {
-
-struct Size {
-    std::string_view what;
-    std::size_t bytes = 0;
-};
 
 // Returns the columns of CosSin that a rotary embedding has: one table, or one for keys and one for queries.
 std::int64_t rope_columns(const RopeConfig& rope) {
@@ -49,17 +46,17 @@ bool has_shared_expert(const ModelConfig& config) {
     });
 }
 
-Size size_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
-    const auto matrix = [](std::string_view what, std::int64_t n_rows, std::int64_t cols) {
-        return Size{what, n_rows * row_bytes(DType::F32, cols)};
+std::size_t bytes_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
+    const auto matrix = [](std::int64_t n_rows, std::int64_t cols) -> std::size_t {
+        return n_rows * row_bytes(DType::F32, cols);
     };
     const std::int64_t n = limits.n_tokens;
     const std::int64_t n_streaming = limits.streams ? n : 0;
     switch (which) {
         case Activation::Hidden:
-            return matrix("the residual stream", n, config.d_model);
+            return matrix(n, config.d_model);
         case Activation::NextHidden:
-            return matrix("the residual stream of the next prefill chunk", n_streaming, config.d_model);
+            return matrix(n_streaming, config.d_model);
         case Activation::Fold: {
             const std::int64_t n_folded = limits.streams || limits.pages ? n : 0;
             const std::int64_t floats = config.largest([&](const LayerConfig& layer) -> std::int64_t {
@@ -67,63 +64,94 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
                 const AttentionConfig& attention = layer.attention();
                 return attention_state_floats(n_folded, attention.n_q_heads, attention.head_dim);
             });
-            return {"attention over KV that comes in parts", static_cast<std::size_t>(floats) * sizeof(float)};
+            return static_cast<std::size_t>(floats) * sizeof(float);
         }
         case Activation::Normed:
-            return matrix("normed activations", n, config.d_model);
+            return matrix(n, config.d_model);
         case Activation::Q:
-            return matrix("queries", n, config.max_q_cols());
+            return matrix(n, config.max_q_cols());
         case Activation::K:
-            return matrix("keys", n, config.max_kv_cols());
+            return matrix(n, config.max_kv_cols());
         case Activation::V:
-            return matrix("values", n, config.max_kv_cols());
+            return matrix(n, config.max_kv_cols());
         case Activation::Attended:
-            return matrix("attention output", n,
-                          std::max(config.max_q_cols(), delta_cols(config, &DeltaNetShape::value_cols)));
+            return matrix(n, std::max(config.max_q_cols(), delta_cols(config, &DeltaNetShape::value_cols)));
         case Activation::AttnGate:
-            return matrix("attention gate", n, config.largest([](const LayerConfig& layer) {
+            return matrix(n, config.largest([](const LayerConfig& layer) {
                 if (!layer.has_attention()) return layer.delta_net().shape.value_cols();
                 return layer.attention().has_gate() ? layer.attention().q_cols() : 0;
             }));
         case Activation::Grouped:
-            return matrix("products that are taken apart", n, config.largest(grouped_cols));
+            return matrix(n, config.largest(grouped_cols));
         case Activation::DeltaRows:
-            return matrix("inputs of delta nets", n, delta_cols(config, &DeltaNetShape::row_cols));
+            return matrix(n, delta_cols(config, &DeltaNetShape::row_cols));
         case Activation::DeltaConvolved:
-            return matrix("convolved inputs of delta nets", DeltaSteps::most(n, limits.max_drafts),
-                          delta_cols(config, &DeltaNetShape::row_cols));
+            return matrix(DeltaSteps::most(n, limits.max_drafts), delta_cols(config, &DeltaNetShape::row_cols));
         case Activation::Gate:
-            return matrix("feed-forward gate", n, dense_d_ff(config));
+            return matrix(n, dense_d_ff(config));
         case Activation::Up:
-            return matrix("feed-forward activations", n, dense_d_ff(config));
+            return matrix(n, dense_d_ff(config));
         case Activation::Router:
-            return matrix("logits of experts", n, config.largest([](const LayerConfig& layer) {
-                return layer.feed_forward.experts.n_experts;
-            }));
+            return matrix(
+                n, config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; }));
         case Activation::ExpertRows:
-            return matrix("rows of experts", expert_rows(config, n), config.d_model);
+            return matrix(expert_rows(config, n), config.d_model);
         case Activation::ExpertGate:
-            return matrix("gates of experts", expert_rows(config, n), expert_d_ff(config));
+            return matrix(expert_rows(config, n), expert_d_ff(config));
         case Activation::ExpertUp:
-            return matrix("activations of experts", expert_rows(config, n), expert_d_ff(config));
+            return matrix(expert_rows(config, n), expert_d_ff(config));
         case Activation::Experts:
-            return matrix("sum of experts", config.has_experts() ? n : 0, config.d_model);
+            return matrix(config.has_experts() ? n : 0, config.d_model);
         case Activation::Shared:
-            return matrix("result of the shared expert", has_shared_expert(config) ? n : 0, config.d_model);
+            return matrix(has_shared_expert(config) ? n : 0, config.d_model);
         case Activation::CosSin: {
             std::int64_t cols = 0;
             for (const RopeConfig& rope : config.ropes) cols += rope_columns(rope);
-            return matrix("rope angles", n, cols);
+            return matrix(n, cols);
         }
-        case Activation::Selected: {
-            Size size = matrix("selected activations", limits.n_logit_rows, config.d_model);
-            size.bytes = std::max(size.bytes, DeviceLogits::top_bytes(limits.n_logit_rows));
-            return size;
-        }
+        case Activation::Selected:
+            return std::max(matrix(limits.n_logit_rows, config.d_model), DeviceLogits::top_bytes(limits.n_logit_rows));
         case Activation::Logits:
-            return matrix("logits", limits.n_logit_rows, config.vocab);
+            return matrix(limits.n_logit_rows, config.vocab);
     }
-    return {};
+    return 0;
+}
+
+// Alignment of an activation in the memory that it shares.
+constexpr std::size_t kAlign = 256;
+
+// The names of the activations that have memory of their own, in messages.
+constexpr std::array<std::string_view, kPassActivations> kNames = {
+    "the residual stream", "the residual stream of the next prefill chunk", "normed activations", "rope angles"};
+
+// Where an activation is: in memory of its own (is_shared is false), or in the shared memory, from `begin` on.
+struct Place {
+    std::size_t bytes = 0;
+    bool is_shared = false;
+    std::size_t begin = 0;
+};
+
+struct Places {
+    std::array<Place, kActivations> of{};
+    std::size_t shared_bytes = 0;
+};
+
+Places places_of(const ModelConfig& config, const ActivationLimits& limits) {
+    // The first activation of each half of a layer, and of what follows the layers: each begins the shared memory anew.
+    constexpr Activation kBegins[] = {Activation::Fold, Activation::Gate, Activation::Selected};
+    static_assert(static_cast<std::size_t>(Activation::Fold) == kPassActivations);
+    Places places;
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < kActivations; ++i) {
+        const auto which = static_cast<Activation>(i);
+        if (std::ranges::find(kBegins, which) != std::end(kBegins)) end = 0;
+        Place& place = places.of[i];
+        place = {.bytes = bytes_of(which, config, limits), .is_shared = i >= kPassActivations, .begin = end};
+        if (!place.is_shared) continue;
+        end += round_up(place.bytes, kAlign);
+        places.shared_bytes = std::max(places.shared_bytes, end);
+    }
+    return places;
 }
 
 }  // namespace
@@ -136,9 +164,18 @@ std::int64_t expert_rows(const ModelConfig& config, std::int64_t n_tokens) {
 
 Activations::Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits)
     : d_model_(config.d_model), n_tokens_(limits.n_tokens) {
+    const Places places = places_of(config, limits);
+    if (places.shared_bytes > 0)
+        shared_ = device.allocate(places.shared_bytes, MemoryTag::Activations, "activations of a layer, and logits");
     for (std::size_t i = 0; i < kActivations; ++i) {
-        const Size size = size_of(static_cast<Activation>(i), config, limits);
-        if (size.bytes > 0) buffers_[i] = device.allocate(size.bytes, MemoryTag::Activations, size.what);
+        const Place& place = places.of[i];
+        if (place.bytes == 0) continue;
+        if (place.is_shared) {
+            memory_[i] = {shared_.data() + place.begin, place.bytes};
+        } else {
+            buffers_[i] = device.allocate(place.bytes, MemoryTag::Activations, kNames[i]);
+            memory_[i] = {buffers_[i].data(), place.bytes};
+        }
     }
     std::int64_t begin = 0;
     for (const RopeConfig& rope : config.ropes) {
@@ -146,21 +183,22 @@ Activations::Activations(Device& device, const ModelConfig& config, const Activa
         ropes_.push_back({.n_rotated = rope.n_rotated, .begin = begin, .query_begin = end - rope.n_rotated});
         begin = end;
     }
-    use_hidden(buffer(Activation::Hidden).data());
+    use_hidden(memory(Activation::Hidden).data());
 }
 
 std::size_t Activations::bytes(const ModelConfig& config, const ActivationLimits& limits) {
-    std::size_t bytes = 0;
-    for (std::size_t i = 0; i < kActivations; ++i) bytes += size_of(static_cast<Activation>(i), config, limits).bytes;
+    const Places places = places_of(config, limits);
+    std::size_t bytes = places.shared_bytes;
+    for (const Place& place : places.of) bytes += place.is_shared ? 0 : place.bytes;
     return bytes;
 }
 
 TensorView Activations::rows(Activation which, std::int64_t n_rows, std::int64_t cols) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols);
+    return matrix_view(reinterpret_cast<float*>(memory(which).data()), n_rows, cols);
 }
 
 TensorView Activations::table(std::int64_t begin, std::int64_t n_rotated, std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(Activation::CosSin).data()) + n_tokens_ * begin, n_rows,
+    return matrix_view(reinterpret_cast<float*>(memory(Activation::CosSin).data()) + n_tokens_ * begin, n_rows,
                        n_rotated);
 }
 

@@ -1,10 +1,12 @@
 // The memory of a pass between its ops: matrices of floats with a row per token, allocated once for the largest pass
-// and the largest layer.
+// and the largest layer. A layer has two halves, attention (or a delta net) and feed-forward; what only one half uses
+// shares memory with what only the other half uses, and both with the logits, which are computed after the last layer.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/base/tensor_view.h"
@@ -14,31 +16,36 @@
 namespace slipstream {
 
 enum class Activation : std::uint8_t {
+    // For the whole pass.
     Hidden,      // [n_tokens, d_model]: the residual stream
     NextHidden,  // [n_tokens, d_model]: residual stream of the next prefill chunk; only if something streams
-    Fold,        // state of attention over KV that comes in parts; only if something streams, or KV has view pages
     Normed,      // [n_tokens, d_model]; also a product before it is added to the residual stream
-    Q,           // [n_tokens, n_q_heads * head_dim]
-    K,           // [n_tokens, n_kv_heads * head_dim]
-    V,           // [n_tokens, n_kv_heads * head_dim]
-    Attended,    // [n_tokens, n_q_heads * head_dim]; also the result of delta nets
-    AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate. Also the gate of delta nets
-    Grouped,     // [n_tokens, ..]: a product whose columns belong to several operands in turn; only if there are any
-    DeltaRows,   // [n_tokens, row_cols()]: inputs of delta nets; only if there are any
+    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding; queries that grow have their own
+    // For the first half of a layer.
+    Fold,       // state of attention over KV that comes in parts; only if something streams, or KV has view pages
+    Q,          // [n_tokens, n_q_heads * head_dim]
+    K,          // [n_tokens, n_kv_heads * head_dim]
+    V,          // [n_tokens, n_kv_heads * head_dim]
+    Attended,   // [n_tokens, n_q_heads * head_dim]; also the result of delta nets
+    AttnGate,   // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate. Also the gate of delta nets
+    Grouped,    // [n_tokens, ..]: a product whose columns belong to several operands in turn; only if there are any
+    DeltaRows,  // [n_tokens, row_cols()]: inputs of delta nets; only if there are any
     DeltaConvolved,  // [DeltaSteps::most(), row_cols()]: working memory of delta nets
-    Gate,            // [n_tokens, d_ff]
-    Up,              // [n_tokens, d_ff]
-    Router,          // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
-    ExpertRows,      // [expert_rows(), d_model]: inputs of experts, then their results
-    ExpertGate,      // [expert_rows(), d_ff of an expert]
-    ExpertUp,        // [expert_rows(), d_ff of an expert]
-    Experts,         // [n_tokens, d_model]: weighted sum of the experts' results
-    Shared,          // [n_tokens, d_model]: the result of the shared expert beside them; only if a layer has one
-    CosSin,          // [ropes][n_tokens, n_rotated]: angles of each rotary embedding; queries that grow have their own
-    Selected,        // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
-    Logits,          // [n_logit_rows, vocab]
+    // For the second half of a layer.
+    Gate,        // [n_tokens, d_ff]
+    Up,          // [n_tokens, d_ff]
+    Router,      // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
+    ExpertRows,  // [expert_rows(), d_model]: inputs of experts, then their results
+    ExpertGate,  // [expert_rows(), d_ff of an expert]
+    ExpertUp,    // [expert_rows(), d_ff of an expert]
+    Experts,     // [n_tokens, d_model]: weighted sum of the experts' results
+    Shared,      // [n_tokens, d_model]: the result of the shared expert beside them; only if a layer has one
+    // From the end of the last layer to the first layer of the next pass.
+    Selected,  // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
+    Logits,    // [n_logit_rows, vocab]
 };
 inline constexpr std::size_t kActivations = 23;
+inline constexpr std::size_t kPassActivations = 4;  // for the whole pass
 
 /// The largest pass for which activations are allocated.
 struct ActivationLimits {
@@ -69,7 +76,10 @@ public:
     /// Returns [n_rows, n_rotated], the table of the rotary embedding `rope` for queries of the first n_rows tokens. It
     /// is the table of angles(), unless the rotation of queries grows with the position: then they have their own.
     [[nodiscard]] TensorView query_angles(std::size_t rope, std::int64_t n_rows) const;
-    [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
+    /// Returns the memory of `which`; empty if the model or the limits need none.
+    [[nodiscard]] std::span<std::byte> memory(Activation which) const {
+        return memory_[static_cast<std::size_t>(which)];
+    }
 
     /// Returns the residual stream in use, [n_rows, d_model], in the memory that use_hidden() set; at first that of
     /// Hidden.
@@ -78,7 +88,9 @@ public:
     [[nodiscard]] std::int64_t max_tokens() const { return n_tokens_; }
 
 private:
-    std::array<Buffer, kActivations> buffers_;
+    std::array<Buffer, kPassActivations> buffers_;
+    Buffer shared_;  // what lives for half a layer, and what lives after the layers
+    std::array<std::span<std::byte>, kActivations> memory_;
     std::int64_t d_model_;
     std::int64_t n_tokens_;  // tokens of the largest pass
     struct RopeColumns {

@@ -118,7 +118,7 @@ PassRows Forward::prepare(PassKv& kv, std::span<const TokenId> tokens, std::span
     CHECK(phase == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
     check_pass({model_, &kv}, tokens, nodes, logit_tokens);
     pass_.trace(kv, nodes);
-    pass_.activations().use_hidden(pass_.activations().buffer(Activation::Hidden).data());
+    pass_.activations().use_hidden(pass_.activations().memory(Activation::Hidden).data());
     pass_.rope_angles(std::ssize(nodes));
     return {&kv, tokens, nodes, kv.nodes().n_committed(), phase, hooks};
 }
@@ -210,7 +210,7 @@ LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const L
     for (const std::int32_t token : logit_tokens)
         row_positions_.push_back(std::int64_t{pass_.paths().positions()[token]} + 1);
     remote_->enqueue_top(exec(), logits, *needs, row_positions_,
-                         pass_.activations().buffer(Activation::Selected).data());
+                         pass_.activations().memory(Activation::Selected).data());
     return {*remote_, n_rows, model_->config().vocab};
 }
 

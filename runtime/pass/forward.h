@@ -99,7 +99,7 @@ public:
     /// Returns the bytes of host memory for the hidden states of one prefill chunk of a prompt, or of the pass after
     /// it.
     [[nodiscard]] std::size_t prompt_row_bytes() const {
-        return pass_.activations().buffer(Activation::Hidden).size_bytes();
+        return pass_.activations().memory(Activation::Hidden).size();
     }
     /// Returns the bytes of host memory for the hidden states of all prefill chunks of a prompt, and of the pass after
     /// it.

@@ -71,9 +71,9 @@ void ModelPass::fold_chunks(const AttentionArgs& args, std::int64_t layer, const
 
 // Folds view pages, then KV chunks and scratch, all of which are resident.
 void ModelPass::fold_pages(AttentionArgs args, const LayerPages& pages, std::int64_t layer, const PassRows& rows) {
-    CHECK(kv_ == nullptr && activations_.buffer(Activation::Fold).size_bytes() > 0,
+    CHECK(kv_ == nullptr && activations_.memory(Activation::Fold).size() > 0,
           "view pages in a pass without room for them");
-    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
+    args.state = reinterpret_cast<float*>(activations_.memory(Activation::Fold).data());
     args.part = AttentionPart::Last;
     const auto page_bytes = [&] { return pages.n_bytes; };
     stage(PassStage::Attention, layer, rows.n(), page_bytes, [&] {
@@ -102,7 +102,7 @@ void ModelPass::fold_segments(AttentionArgs args, const ChunkRange& streamed, st
         fold_chunks(args, layer, rows);
         args.part = AttentionPart::Middle;
     };
-    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
+    args.state = reinterpret_cast<float*>(activations_.memory(Activation::Fold).data());
     args.part = AttentionPart::First;
     if (streamed.first > 0) fold_part({0, streamed.first}, here);
     const auto next_segment = [&] {

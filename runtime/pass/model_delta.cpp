@@ -119,7 +119,7 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
                                    .kept_state = next.state,
                                    .kept_taps = next.taps,
                                    .convolved =
-                                       reinterpret_cast<float*>(activations_.buffer(Activation::DeltaConvolved).data()),
+                                       reinterpret_cast<float*>(activations_.memory(Activation::DeltaConvolved).data()),
                                    .out = result.slice_rows(part.first_row, part.n_rows)});
                 from = next;
                 if (&part != &delta_steps_.parts().back()) states.make_checkpoint(exec(), layer, part.after, next);

@@ -72,8 +72,8 @@ bool Forward::feed_layers(PromptSteps& steps, PromptState state, const PassContr
         stream_->synchronize();
     }
     HiddenStateBuffers buffers(model_->device(), streams_->copy_in(), states,
-                               {pass_.activations().buffer(Activation::Hidden).data(),
-                                pass_.activations().buffer(Activation::NextHidden).data()},
+                               {pass_.activations().memory(Activation::Hidden).data(),
+                                pass_.activations().memory(Activation::NextHidden).data()},
                                order, n_layers());
     const auto save = [&] {
         stream_->synchronize();
@@ -123,7 +123,7 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
           "a prompt of {} tokens from {} to {}", prompt.size(), range.begin, range.end);
     forward.prefill_rows_.clear();
     for (std::int32_t row = 0; row < range.chunk_tokens; ++row) forward.prefill_rows_.emplace_back(row);
-    forward.pass_.activations().use_hidden(forward.pass_.activations().buffer(Activation::Hidden).data());
+    forward.pass_.activations().use_hidden(forward.pass_.activations().memory(Activation::Hidden).data());
     cache.begin_reserved_rows();
     if (reads.streams()) stream_.emplace(*forward.streams_, *forward.model_, cache, forward.exec(), range);
     forward.pass_.read_from(stream_ ? &*stream_ : nullptr, stream_ ? stream_->kv() : nullptr);

@@ -406,7 +406,7 @@ TEST(ExpertCopies, ExpertsOnTheDeviceAreComputedBeforeOthersAreWaitedFor) {
         nodes.push_back(engine.cache.add_node(nodes.back()));
         const PassRows rows{&engine.cache, tokens, nodes};
         pass.trace(engine.cache, nodes);
-        pass.activations().use_hidden(pass.activations().buffer(Activation::Hidden).data());
+        pass.activations().use_hidden(pass.activations().memory(Activation::Hidden).data());
         pass.rope_angles(2);
         pass.embed(rows);
         for (std::int64_t layer = 0; layer < kLayers; ++layer) pass.run_layer(layer, rows, LayerPart::Whole);

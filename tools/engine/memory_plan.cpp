@@ -68,15 +68,24 @@ struct MemoryParts {
     std::size_t streaming_bytes = 0;  // activations that are needed if anything streams
 };
 
-std::size_t logits_bytes(const ModelConfig& config, const ForwardLimits& limits) {
-    return limits.max_logit_rows * row_bytes(DType::F32, config.vocab);
+struct ForwardBytes {
+    std::size_t activations = 0;
+    std::size_t logits = 0;
+};
+
+// Returns what a Forward takes. Logits share memory with what the layers use; here they have what they take beyond it.
+ForwardBytes forward_bytes(const ModelConfig& config, ForwardLimits limits, Forward::Streaming streaming) {
+    const std::size_t all = Forward::device_bytes(config, limits, streaming);
+    limits.max_logit_rows = 0;
+    const std::size_t activations = Forward::device_bytes(config, limits, streaming);
+    return {activations, all - activations};
 }
 
 MemoryParts memory_parts(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
     const std::vector<KvLayout> kv = config.kv_layouts(request.kv_dtype);
-    const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
+    const ForwardBytes plain = forward_bytes(config, needs.forward, Forward::Streaming::No);
     const std::vector<std::int64_t> no_chunks(config.n_layers(), 0);
     MemoryParts parts;
     DeviceMemory& fixed = parts.fixed;
@@ -84,13 +93,13 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     fixed.kv =
         RecurrentStates::bytes(kv, needs.forward.max_drafts > 0 ? needs.forward.max_drafts : needs.scratch_nodes);
     fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes, {}, {}, needs.forward.max_drafts) - fixed.kv;
-    fixed.logits = logits_bytes(config, needs.forward);
-    fixed.activations = plain - fixed.logits;
+    fixed.logits = plain.logits;
+    fixed.activations = plain.activations;
     if (needs.check_tokens > 0) {
         const ForwardLimits check = check_forward_limits(needs.check_tokens, needs.forward.max_drafts);
-        fixed.logits += logits_bytes(config, check);
-        fixed.activations +=
-            Forward::device_bytes(config, check, Forward::Streaming::Yes) - logits_bytes(config, check);
+        const ForwardBytes of_check = forward_bytes(config, check, Forward::Streaming::Yes);
+        fixed.logits += of_check.logits;
+        fixed.activations += of_check.activations;
     }
     fixed.draft = request.taken.draft_bytes;
     fixed.views = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
@@ -100,7 +109,8 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     parts.kv_tail_bytes =
         KvCache::device_bytes(kv, request.text_tokens, needs.scratch_nodes, no_chunks, {}, needs.forward.max_drafts) -
         fixed.kv_scratch - fixed.kv;
-    parts.streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain;
+    parts.streaming_bytes =
+        Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain.activations - plain.logits;
     return parts;
 }
 

@@ -81,13 +81,13 @@ struct DeviceMemory {
     std::size_t kv_scratch = 0;   // bytes of KV rows of tokens that are not committed
     std::size_t ring = 0;         // bytes of the transfer ring of what streams
     std::size_t activations = 0;  // bytes of the activations of passes; those of the self-check included
-    std::size_t logits = 0;
-    std::size_t draft = 0;              // bytes of the draft model: weights, KV, activations
-    std::size_t views = 0;              // bytes of KV views, and of the passes over them
-    std::size_t experts = 0;            // bytes of slots of experts
-    std::size_t workspace = 0;          // bytes of the workspace of ops
-    std::size_t sums = 0;               // bytes of sums between devices that share matrices
-    std::size_t other = 0;              // bytes that the caller allocates after loading
+    std::size_t logits = 0;       // bytes of logits beyond those that they share with activations
+    std::size_t draft = 0;        // bytes of the draft model: weights, KV, activations
+    std::size_t views = 0;        // bytes of KV views, and of the passes over them
+    std::size_t experts = 0;      // bytes of slots of experts
+    std::size_t workspace = 0;    // bytes of the workspace of ops
+    std::size_t sums = 0;         // bytes of sums between devices that share matrices
+    std::size_t other = 0;        // bytes that the caller allocates after loading
     std::optional<std::size_t> free{};  // bytes left of the budget; no value: there is no budget
 
     /// Returns the sum of all but `free`: the peak of the budget.
