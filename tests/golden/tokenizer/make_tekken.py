@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """A small tekken.json of our own, and the ids that mistral-common makes with it.
 
-    python3 make_tekken.py file          writes tekken/tekken.json, with the merges of trained/tekken.json
-    python3 make_tekken.py golden        writes tekken/ids.txt
-    python3 make_tekken.py corpus DIR    writes seeds of the fuzz target tokenizer_json under DIR
-    python3 make_tekken.py other FILE    prints the hash for another tekken.json, a published one for example
+    python3 make_tekken.py file              writes tekken/tekken.json, with the merges of trained/tekken.json
+    python3 make_tekken.py golden            writes tekken/ids.txt
+    python3 make_tekken.py corpus DIR        writes seeds of the fuzz target tokenizer_json under DIR
+    python3 make_tekken.py published FILE    writes published_tekken.txt, the ids of a published tekken.json
 
-needs: mistral-common. ids.txt has the form of the golden files of make_trained.py, with one run.
+needs: mistral-common. Files with ids have the form of the golden files of make_trained.py, with one run.
+published_tekken.txt was written for tekken_240911.json, which mistral-common 1.13.1 contains.
 """
 import base64
 import json
@@ -77,15 +78,16 @@ def encode_all(path):
     tokenizer = Tekkenizer.from_file(path)
     texts = random_texts(N_TEXTS)
     # Every tenth text with the spelling of a special token, which mistral-common never makes of text.
-    texts = [text + SPECIAL[number // 10 % len(SPECIAL)] if number % 10 == 0 else text for number, text in enumerate(texts)]
+    special = [tokenizer.id_to_piece(rank) for rank in range(len(SPECIAL))]
+    texts = [text + special[number // 10 % len(special)] if number % 10 == 0 else text for number, text in enumerate(texts)]
     return texts, [tokenizer.encode(text, bos=False, eos=False) for text in texts]
 
 
-def write_golden():
-    texts, ids = encode_all(FILE)
+def write_golden(file, golden):
+    texts, ids = encode_all(file)
     lines = [f"{hash_of(ids):016x}"]
     lines += [f"{text.encode().hex()}\t{' '.join(map(str, numbers))}" for text, numbers in zip(texts[:N_SAMPLE], ids)]
-    (FILE.parent / "ids.txt").write_text("\n".join(lines) + "\n")
+    golden.write_text("\n".join(lines) + "\n")
 
 
 def write_corpus(folder):
@@ -101,11 +103,11 @@ def main():
     if sys.argv[1] == "file":
         write_file()
     elif sys.argv[1] == "golden":
-        write_golden()
+        write_golden(FILE, FILE.parent / "ids.txt")
     elif sys.argv[1] == "corpus":
         write_corpus(Path(sys.argv[2]))
     else:
-        print(f"{hash_of(encode_all(sys.argv[2])[1]):016x}")
+        write_golden(sys.argv[2], HERE / "published_tekken.txt")
 
 
 main()
