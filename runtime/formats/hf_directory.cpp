@@ -123,6 +123,7 @@ void find_tokenizer(ModelContents& model, const fs::path& directory) {
     TokenizerSource& source = model.tokenizer_source;
     source.sentencepiece_model = if_exists(directory / "tokenizer.model");
     source.tokenizer_json = if_exists(directory / "tokenizer.json");
+    source.tekken_json = if_exists(directory / "tekken.json");
     source.vocab_json = if_exists(directory / "vocab.json");
     source.merges_txt = if_exists(directory / "merges.txt");
     source.tokenizer_config_json = if_exists(directory / "tokenizer_config.json");

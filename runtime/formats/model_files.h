@@ -38,6 +38,7 @@ struct TokenizerSource {
     std::optional<GgufVocabulary> gguf;
     std::filesystem::path sentencepiece_model;    // tokenizer.model, or empty
     std::filesystem::path tokenizer_json;         // tokenizer.json, or empty
+    std::filesystem::path tekken_json;            // tekken.json, or empty
     std::filesystem::path vocab_json;             // vocab.json, or empty
     std::filesystem::path merges_txt;             // merges.txt, or empty
     std::filesystem::path tokenizer_config_json;  // tokenizer_config.json, or empty

@@ -149,6 +149,9 @@ void add_vocabulary(Digest& digest, const TokenizerSource& source) {
     }
     for (const auto& path : {source.sentencepiece_model, source.tokenizer_json, source.vocab_json, source.merges_txt})
         if (!path.empty()) digest.bytes(MappedFile(path).bytes());
+    // Read only without a tokenizer.json: with one, the fingerprint must not depend on tekken.json.
+    if (source.tokenizer_json.empty() && !source.tekken_json.empty())
+        digest.bytes(MappedFile(source.tekken_json).bytes());
 }
 
 void add_sample(Digest& digest, const FileTensor& tensor) {

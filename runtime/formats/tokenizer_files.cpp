@@ -21,8 +21,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source) {
     // Maps only the files that will be read: the first kind that exists is used.
     parts.tokenizer_config_json = file(source.tokenizer_config_json);
     parts.tokenizer_json = file(source.tokenizer_json);
-    if (!parts.tokenizer_json) parts.sentencepiece_model = file(source.sentencepiece_model);
-    if (parts.tokenizer_json || parts.sentencepiece_model || source.vocab_json.empty()) return make_tokenizer(parts);
+    if (!parts.tokenizer_json) parts.tekken_json = file(source.tekken_json);
+    if (!parts.tokenizer_json && !parts.tekken_json) parts.sentencepiece_model = file(source.sentencepiece_model);
+    const bool is_found = parts.tokenizer_json || parts.tekken_json || parts.sentencepiece_model;
+    if (is_found || source.vocab_json.empty()) return make_tokenizer(parts);
     parts.merges_txt = file(source.merges_txt);
     // A vocabulary without its merges is refused by name, so it is not read.
     parts.vocab_json = parts.merges_txt ? file(source.vocab_json) : NamedBytes{{}, source.vocab_json.string()};

@@ -217,6 +217,21 @@ TEST_F(FingerprintOfFiles, ChangesWithTheWeights) {
     EXPECT_NE(of_copy(), one);
 }
 
+// A tekken.json is part of the fingerprint only if the tokenizer is read from it.
+TEST_F(FingerprintOfFiles, DependsOnATekkenJsonThatIsRead) {
+    const auto write = [&](const char* name, const char* content) { std::ofstream(copy_ / name) << content; };
+    const std::uint64_t without = of_copy();
+    write("tekken.json", "a");
+    const std::uint64_t one = of_copy();
+    EXPECT_NE(one, without);
+    write("tekken.json", "b");
+    EXPECT_NE(of_copy(), one);
+    write("tokenizer.json", "{}");
+    const std::uint64_t with_both = of_copy();
+    write("tekken.json", "a");
+    EXPECT_EQ(of_copy(), with_both);
+}
+
 TEST_F(FingerprintOfFiles, ChangesWithTheVocabulary) {
     const std::uint64_t one = of_copy();
     change_byte("tokenizer.model", fs::file_size(copy_ / "tokenizer.model") / 2);

@@ -1,7 +1,6 @@
-// Any bytes as a tokenizer.json: refused by one of our errors, or a tokenizer that encodes and decodes without a fault,
-// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary, or a control token
-// of what was said. And as a vocab.json:
-// each token is found under the id that it has.
+// Any bytes as a tokenizer.json and as a tekken.json: refused by one of our errors, or a tokenizer that encodes and
+// decodes without a fault, in bounded time and memory. What it may not do besides: give an id outside of its
+// vocabulary, or a control token of what was said. And as a vocab.json: each token is found under the id that it has.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "runtime/text/tokenizer/tekken_file.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/said_text.h"
 
@@ -48,15 +48,13 @@ void read_as_vocabulary(std::string_view bytes) {
     }
 }
 
-}  // namespace
+using Parser = decltype(parse_tokenizer_json);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+void read_as_tokenizer(std::string_view bytes, const Parser& parse) {
     constexpr std::string_view texts[] = {"", "ab abc  12 \xc3\xa9\xcc\x81 <s> a's\n\n",
                                           "\xff\xe2\x96\x81 ababab \xf0\x9f\xa6\x99"};
-    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-    read_as_vocabulary(bytes);
     try {
-        const auto tokenizer = parse_tokenizer_json(bytes, "fuzz.json", {}, {});
+        const auto tokenizer = parse(bytes, "fuzz.json", {}, {});
         for (const std::string_view text : texts) {
             exercise(*tokenizer, text, SpecialTokens::AsText);
             exercise(*tokenizer, text, SpecialTokens::Parse);
@@ -66,7 +64,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         exercise(*tokenizer, bytes.substr(0, 256), SpecialTokens::Parse);
         check_said_text(*tokenizer, bytes.substr(0, 256));
     } catch (const Error&) {  // refused: an answer, not a fault
-        return 0;
+        return;
     }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    read_as_vocabulary(bytes);
+    read_as_tokenizer(bytes, parse_tokenizer_json);
+    read_as_tokenizer(bytes, parse_tekken);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
+#include "tests/support/base64.h"
 #include "tests/support/byte_alphabet.h"
 #include "tests/support/error_text.h"
 
@@ -189,18 +190,6 @@ TEST(TokenizerSettings, ReadsWhatIsAboutIds) {
 
 // --- Tiktoken ---
 
-std::string base64_of(std::string_view bytes) {
-    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        std::uint32_t bits = 0;
-        for (std::size_t k = 0; k < 3; ++k)
-            bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-        for (std::size_t k = 0; k < 4; ++k) text += i + k > bytes.size() ? '=' : digits[bits >> (18 - 6 * k) & 63U];
-    }
-    return text;
-}
-
 std::string rank_file(const std::vector<std::string>& more) {
     std::string file;
     int rank = 0;
@@ -245,6 +234,7 @@ TEST(Tiktoken, ToldFromOtherFilesAndRefusedWhereBroken) {
     EXPECT_THAT(refused("IQ== 0\nIQ== 0\n"), HasSubstr("rank 0 is there twice"));
     EXPECT_THAT(refused("IQ== 0\nIQ== 1\n"), HasSubstr("token 1 is there twice"));
     EXPECT_THAT(refused("IQ== 99999999999\n"), HasSubstr("broken"));
+    EXPECT_THAT(refused(rank_file({std::string(1025, 'a')})), HasSubstr("token 256 has 1025 bytes"));
     EXPECT_THAT(error_text<Unsupported>([] { (void)published_tiktoken_encoding(17, "ranks"); }),
                 HasSubstr("for 17 tokens"));
     EXPECT_EQ(published_tiktoken_encoding(128000, "ranks").special_tokens.size(), 256U);

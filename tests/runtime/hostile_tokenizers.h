@@ -216,6 +216,12 @@ inline std::vector<HostileTokenizer> hostile_tokenizers(std::uint64_t seed, std:
         parts.sentencepiece_model = NamedBytes{bytes, file};
         made.push_back(named(file.filename(), make_tokenizer(parts)));
     }
+    {  // has ordinary tokens that are spelt like control tokens
+        const std::string bytes = content_of(kTrained / "../tekken/tekken.json");
+        TokenizerParts parts;
+        parts.tekken_json = NamedBytes{bytes, "tekken.json"};
+        made.push_back(named("tekken.json", make_tokenizer(parts)));
+    }
     for (const char* model : {"llama", "t5"})
         for (const bool removes : {false, true}) {
             PlainVocabulary vocabulary = plain_vocabulary(model);

@@ -294,11 +294,13 @@ TEST(ModelFiles, FindsTokenizerTemplateAndDefaults) {
     EXPECT_TRUE(ModelFiles::open(folder.path())->tokenizer_source().tokenizer_json.empty());
     folder.write("tokenizer.model", "x");
     folder.write("tokenizer.json", "{}");
+    folder.write("tekken.json", "{}");
     folder.write("generation_config.json", R"({"eos_token_id":[3,4,99999],"top_k":5})");
     folder.write("tokenizer_config.json", R"({"add_bos_token":true,"chat_template":"hello"})");
     auto model = ModelFiles::open(folder.path());
     EXPECT_EQ(model->tokenizer_source().sentencepiece_model, folder.path() / "tokenizer.model");
     EXPECT_EQ(model->tokenizer_source().tokenizer_json, folder.path() / "tokenizer.json");
+    EXPECT_EQ(model->tokenizer_source().tekken_json, folder.path() / "tekken.json");
     EXPECT_EQ(model->tokenizer_source().bos_id, 1);
     EXPECT_EQ(model->tokenizer_source().add_bos, true);
     EXPECT_EQ(model->chat_template(), "hello");
@@ -314,7 +316,7 @@ TEST(ModelFiles, FindsTokenizerTemplateAndDefaults) {
 // Without its side files a model generates other text; so what cannot be looked at is an error, what is absent is not.
 TEST(ModelFiles, ASideFileThatCannotBeReadIsAnError) {
     for (const char* name : {"generation_config.json", "tokenizer_config.json", "chat_template.jinja",
-                             "tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt"}) {
+                             "tokenizer.model", "tokenizer.json", "tekken.json", "vocab.json", "merges.txt"}) {
         const TempFolder folder;
         write_directory(folder, tiny_llama_safetensors());
         const fs::path path = folder.path() / name;

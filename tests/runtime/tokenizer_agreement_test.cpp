@@ -1,7 +1,7 @@
-// Ids equal to the original packages' (tokenizers, sentencepiece, tiktoken): small vocabularies of our own, one for
-// every way that text takes (tests/golden/tokenizer/make_trained.py), on 20,000 random texts each, by the hash of all
-// ids; the first texts stand beside it with their ids, to show what differs. Published vocabularies too, where they are
-// found.
+// Ids equal to the original packages' (tokenizers, sentencepiece, tiktoken, mistral-common): small vocabularies of our
+// own, one for every way that text takes (tests/golden/tokenizer/make_trained.py), on 20,000 random texts each, by the
+// hash of all ids; the first texts stand beside it with their ids, to show what differs. Published vocabularies too,
+// where they are found.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -125,6 +125,50 @@ TEST(TokenizerAgreement, GivesTheIdsOfTheTiktokenPackage) {
         const auto tokenizer = parse_tiktoken(file, name, encoding, {}, {});
         expect_golden(*tokenizer, texts, kTrained / ("ranks_" + name + ".txt"), {SpecialTokens::AsText});
     }
+}
+
+/// Compares with ids that make_tekken.py wrote; returns the tokenizer of the tekken.json `file`.
+std::unique_ptr<Tokenizer> expect_tekken(const fs::path& file, const fs::path& golden) {
+    TokenizerSource source;
+    source.tekken_json = file;
+    auto tokenizer = make_tokenizer(source);
+    auto texts = random_texts(kTexts);
+    // As in make_tekken.py, every tenth text ends with the spelling of a special token, which stays text.
+    constexpr std::size_t kNamed = 22;  // special tokens whose spellings are in texts, from id 0
+    for (std::size_t i = 0; i < texts.size(); i += 10)
+        texts[i] += utf32(tokenizer->piece(static_cast<TokenId>(i / 10 % kNamed)));
+    expect_golden(*tokenizer, texts, golden, {SpecialTokens::AsText});
+    for (const std::u32string& text : texts)
+        EXPECT_EQ(tokenizer->decode(tokenizer->encode(utf8(text), SpecialTokens::AsText)), utf8(text));
+    return tokenizer;
+}
+
+TEST(TokenizerAgreement, GivesTheIdsOfTheMistralCommonPackage) {
+    EXPECT_EQ(expect_tekken(kGolden / "tekken/tekken.json", kGolden / "tekken/ids.txt")->vocab_size(), 561);
+}
+
+TEST(TokenizerAgreement, GivesTheIdsOfTheMistralCommonPackageForAPublishedVocabulary) {
+    const fs::path file = kShared / "tekken/tekken.json";
+    if (!fs::exists(file)) GTEST_SKIP() << file << " is not there";
+    EXPECT_EQ(expect_tekken(file, kGolden / "published_tekken.txt")->vocab_size(), 131072);
+}
+
+// The package encodes valid text only. A byte that is not part of a character is a token of its own.
+TEST(TokenizerAgreement, TekkenKeepsInvalidBytes) {
+    TokenizerSource source;
+    source.tekken_json = kGolden / "tekken/tekken.json";
+    const auto tokenizer = make_tokenizer(source);
+    TextRandom random(5);
+    for (int n = 0; n < 10000; ++n) {
+        std::string text = utf8(random_text(random));
+        for (std::size_t i = random.below(4); i > 0 && !text.empty(); --i)
+            text[random.below(text.size())] = static_cast<char>(random.below(256));
+        const auto ids = tokenizer->encode(text, SpecialTokens::AsText);
+        ASSERT_EQ(tokenizer->decode(ids), text);
+        for (const TokenId id : ids) ASSERT_EQ(tokenizer->token_kind(id), TokenKind::Normal);
+    }
+    EXPECT_EQ(tokenizer->encode("\xff\xe4\xbd", SpecialTokens::AsText),
+              (std::vector<TokenId>{40 + 0xff, 40 + 0xe4, 40 + 0xbd}));
 }
 
 /// The vocabulary of a trained tokenizer.json as a GGUF file would hold it.

@@ -110,7 +110,7 @@ TEST_F(OutputFiles, ANameIsNeeded) {
 
 TEST_F(OutputFiles, ADirectorysOwnFilesAreRefused) {
     for (const char* name : {"model/config.json", "model/model-00001-of-00002.safetensors", "model/tokenizer.model",
-                             "model/generation_config.json"}) {
+                             "model/tekken.json", "model/generation_config.json"}) {
         folder_.write(name, "{}");
         EXPECT_THAT(answer({{"model", {path("model")}}, {"output", {path(name)}}}),
                     AllOf(HasSubstr("request: --output"), HasSubstr("a file of the model")))

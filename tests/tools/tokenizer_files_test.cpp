@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kTrained = SLIPSTREAM_GOLDEN_DIR "/tokenizer/trained";
+const fs::path kTekken = SLIPSTREAM_GOLDEN_DIR "/tokenizer/tekken/tekken.json";
 
 class TokenizerFiles : public testing::Test {
 protected:
@@ -52,6 +53,21 @@ TEST_F(TokenizerFiles, OneByItsName) {
     EXPECT_TRUE(find_tokenizer_source(folder_.path() / "vocab.json").merges_txt.empty());
     static_cast<void>(folder_.write("merges.txt", ""));
     EXPECT_EQ(find_tokenizer_source(folder_.path() / "vocab.json").merges_txt, folder_.path() / "merges.txt");
+}
+
+TEST_F(TokenizerFiles, TekkenJson) {
+    const auto vocab_size = [&](const std::string& name = "") {
+        return make_tokenizer(find_tokenizer_source(folder_.path() / name))->vocab_size();
+    };
+    fs::copy_file(kTekken, folder_.path() / "tekken.json");
+    const auto n_tekken = make_tokenizer({.tekken_json = kTekken})->vocab_size();
+    EXPECT_EQ(vocab_size(), n_tekken);
+    EXPECT_EQ(vocab_size("tekken.json"), n_tekken);
+    put("spm_unigram.model", "tokenizer.model");
+    EXPECT_EQ(vocab_size(), n_tekken) << "comes before tokenizer.model";
+    put("gpt2.json", "tokenizer.json");
+    EXPECT_NE(vocab_size(), n_tekken) << "comes after tokenizer.json";
+    EXPECT_EQ(vocab_size("tekken.json"), n_tekken);
 }
 
 TEST_F(TokenizerFiles, NothingThatIsOne) {

@@ -75,7 +75,7 @@ std::int64_t n_elements(const FileTensor& tensor) {
 // and then fails as generate would.
 void describe_tokenizer(const TokenizerSource& source, Findings& found) {
     const bool any = source.gguf || !source.sentencepiece_model.empty() || !source.tokenizer_json.empty() ||
-                     !source.vocab_json.empty();
+                     !source.tekken_json.empty() || !source.vocab_json.empty();
     if (!any) {
         found.tokenizer = "none (token ids are served, text is not)";
         found.refusal = "the model has no tokenizer: its ids are served (perplexity --tokens), text is not";

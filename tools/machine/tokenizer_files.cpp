@@ -31,6 +31,7 @@ bool has_weights(const fs::path& directory) {
 TokenizerSource files_of(const fs::path& directory) {
     TokenizerSource source;
     source.tokenizer_json = if_there(directory / "tokenizer.json");
+    source.tekken_json = if_there(directory / "tekken.json");
     source.sentencepiece_model = if_there(directory / "tokenizer.model");
     source.vocab_json = if_there(directory / "vocab.json");
     source.merges_txt = if_there(directory / "merges.txt");
@@ -44,6 +45,7 @@ TokenizerSource file_alone(const fs::path& path) {
     const fs::path directory = path.parent_path();
     const std::string name = path.filename().string();
     if (name == "tokenizer.json") source.tokenizer_json = path;
+    if (name == "tekken.json") source.tekken_json = path;
     if (name == "vocab.json") {
         source.vocab_json = path;
         source.merges_txt = if_there(directory / "merges.txt");
@@ -57,7 +59,8 @@ TokenizerSource file_alone(const fs::path& path) {
 }
 
 bool is_found(const TokenizerSource& source) {
-    return !source.tokenizer_json.empty() || !source.sentencepiece_model.empty() || !source.vocab_json.empty();
+    return !source.tokenizer_json.empty() || !source.tekken_json.empty() || !source.sentencepiece_model.empty() ||
+           !source.vocab_json.empty();
 }
 
 }  // namespace

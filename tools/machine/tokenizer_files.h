@@ -1,6 +1,6 @@
-// Finds a tokenizer with or without a model: a tokenizer.json, a tokenizer.model (SentencePiece, or tiktoken ranks), a
-// vocab.json with its merges.txt, a directory with some of these files, a GGUF file with a vocabulary and no weights,
-// or any model.
+// Finds a tokenizer with or without a model: a tokenizer.json, a tekken.json, a tokenizer.model (SentencePiece, or
+// tiktoken ranks), a vocab.json with its merges.txt, a directory with some of these files, a GGUF file with a
+// vocabulary and no weights, or any model.
 #pragma once
 
 #include <filesystem>

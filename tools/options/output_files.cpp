@@ -109,11 +109,12 @@ void check_inputs(const Settings& settings, std::span<const Output> outputs) {
 }
 
 bool is_part_of_model(const fs::path& path) {
-    constexpr std::array<std::string_view, 12> kNames{"config.json",
+    constexpr std::array<std::string_view, 13> kNames{"config.json",
                                                       "generation_config.json",
                                                       "model.safetensors.index.json",
                                                       "tokenizer.model",
                                                       "tokenizer.json",
+                                                      "tekken.json",
                                                       "tokenizer_config.json",
                                                       "special_tokens_map.json",
                                                       "added_tokens.json",

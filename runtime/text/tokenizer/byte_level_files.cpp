@@ -10,9 +10,9 @@
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
 #include "runtime/text/tokenizer/gguf_bpe.h"
-#include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pipeline_tokenizer.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
+#include "runtime/text/tokenizer/ranked_bpe.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
 #include "runtime/text/tokenizer/word_models.h"
@@ -209,24 +209,6 @@ void read_ranks(std::string_view file, const std::string& name, Take&& take) {
     }
 }
 
-/// Returns the merges of a tiktoken vocabulary: all pairs of tokens whose bytes together are a token, with the rank of
-/// that token. `by_bytes` must find each token of `vocabulary` by its bytes.
-MergeTable merges_of(const TokenVocabulary& vocabulary, const StringIndex& by_bytes) {
-    const auto find = [&](std::string_view bytes) {
-        return by_bytes.find(bytes, [&](TokenId id) { return vocabulary.bytes(id); });
-    };
-    MergeTable merges(2 * static_cast<std::size_t>(vocabulary.size()));
-    for (TokenId id = 0; id < vocabulary.size(); ++id) {
-        const std::string_view bytes = vocabulary.bytes(id);
-        for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
-            const TokenId left = find(bytes.substr(0, cut));
-            const TokenId right = left < 0 ? -1 : find(bytes.substr(cut));
-            if (right >= 0) merges.set(left, right, {static_cast<std::uint32_t>(id), id});
-        }
-    }
-    return merges;
-}
-
 }  // namespace
 
 bool is_tiktoken(std::string_view file) {
@@ -268,30 +250,16 @@ std::unique_ptr<Tokenizer> parse_tiktoken(std::string_view file, const std::stri
                                           const TextEnds& ends) {
     IndexedVocabulary vocabulary;
     TokenVocabulary& tokens = *vocabulary.tokens;
-    std::size_t n_ranks = 0;
-    std::string spelling;
     read_ranks(file, name, [&](const std::string& bytes, std::int64_t rank) {
         if (rank < tokens.size() && tokens.kind(static_cast<TokenId>(rank)) != TokenKind::Unused)
             throw FormatError(fmt::format("{}: rank {} is there twice", name, rank));
-        spelling.clear();
-        append_in_alphabet(bytes, spelling);  // in the byte alphabet, as in other byte-level vocabularies
-        tokens.set(rank, spelling, TokenKind::Normal, name);
-        tokens.set_bytes(static_cast<TokenId>(rank), bytes);
-        ++n_ranks;
+        set_ranked_token(rank, bytes, tokens, name);
     });
-    StringIndex by_bytes(n_ranks);
-    vocabulary.index = StringIndex(n_ranks);
-    for (TokenId id = 0; id < tokens.size(); ++id) {
-        if (tokens.kind(id) == TokenKind::Unused) continue;
-        vocabulary.index.insert(tokens.spelling(id), id, [&](TokenId other) { return tokens.spelling(other); });
-        if (by_bytes.insert(tokens.bytes(id), id, [&](TokenId other) { return tokens.bytes(other); }) >= 0)
-            throw FormatError(fmt::format("{}: token {} is there twice", name, id));
-    }
-    PipelineParts parts;
-    parts.model = std::make_unique<ByteBpe>(tokens, merges_of(tokens, by_bytes),
-                                            ByteBpe::WholeWords::TakeFromVocabulary, std::nullopt);
-    parts.pre_tokenizer.emplace_back(
-        SplitStep{TextPattern(to_pcre2(encoding.pattern, PatternDialect::Rust, name), name)});
+    vocabulary.index = StringIndex(static_cast<std::size_t>(tokens.size()));
+    for (TokenId id = 0; id < tokens.size(); ++id)
+        if (tokens.kind(id) != TokenKind::Unused)
+            vocabulary.index.insert(tokens.spelling(id), id, [&](TokenId other) { return tokens.spelling(other); });
+    PipelineParts parts = ranked_bpe_parts(tokens, encoding.pattern, name);
     parts.added_tokens = place_added_tokens(
         settings.added_tokens.empty() ? encoding.special_tokens : settings.added_tokens, vocabulary, name);
     parts.vocabulary = std::move(vocabulary.tokens);

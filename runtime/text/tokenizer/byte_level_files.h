@@ -33,9 +33,8 @@ struct VocabMergesFiles {
 /// Unsupported if the pre-tokenizer is unknown, which the message names.
 [[nodiscard]] std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& vocabulary);
 
-// Tiktoken's rank files: each line holds one token, as its bytes in base64 and its rank, which is also its id. Two
-// neighbouring tokens merge if their bytes together are a token; the rank of that token is the rank of the merge. A
-// word that is itself a token is not merged (openai/tiktoken, src/lib.rs).
+// Tiktoken's rank files: each line holds one token, as its bytes in base64 and its rank, which is also its id
+// (ranked_bpe.h).
 //
 // The file holds neither the pattern that cuts text into words nor the special tokens. Both are known for the
 // vocabularies that are published in this format, which are recognised by their number of ranks: Llama 3, cl100k_base,

@@ -12,6 +12,7 @@
 #include "runtime/text/tokenizer/character_bpe_files.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 #include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
+#include "runtime/text/tokenizer/tekken_file.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
 #include "runtime/text/utf8.h"
@@ -66,6 +67,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
     // tokenizer.json has precedence: the model was trained with its ids, and the other files are those from which it
     // was made.
     if (const auto& file = parts.tokenizer_json) return parse_tokenizer_json(file->bytes, file->name, settings, ends);
+    if (const auto& file = parts.tekken_json) return parse_tekken(file->bytes, file->name, settings, ends);
     if (const auto& file = parts.sentencepiece_model) {
         if (!is_tiktoken(file->bytes)) return from_sentencepiece(parts, settings);
         const TiktokenEncoding encoding =
@@ -83,8 +85,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
                                   settings, ends);
     }
     throw FormatError(
-        "the model has no tokenizer: none of tokenizer.json, tokenizer.model, vocab.json with merges.txt and "
-        "a GGUF vocabulary was found; add one");
+        "the model has no tokenizer: none of tokenizer.json, tekken.json, tokenizer.model, vocab.json with merges.txt "
+        "and a GGUF vocabulary was found; add one");
 }
 
 // Functions that all tokenizers share: prompts, and ids to text (Tokenizer::decode and StreamingDetokenizer).

@@ -110,7 +110,8 @@ struct NamedBytes {
 /// tokenizer files that exist. They must stay alive during the call, not longer.
 struct TokenizerParts {
     const PlainVocabulary* vocabulary = nullptr;  // if not null, all other fields are ignored
-    std::optional<NamedBytes> tokenizer_json, sentencepiece_model, vocab_json, merges_txt, tokenizer_config_json;
+    std::optional<NamedBytes> tokenizer_json, tekken_json, sentencepiece_model, vocab_json, merges_txt;
+    std::optional<NamedBytes> tokenizer_config_json;
     // The following two are from config.json or tokenizer_config.json.
     std::optional<std::int64_t> bos_id;
     std::optional<bool> add_bos;

@@ -131,7 +131,7 @@ CommandSpec tokenizers_command() {
             .details = "On one thread, by its CPU time: the best run, then the median.",
             .example = "slipstream-lab tokenizers --file README.md --runs 3 tools/demo_model/target",
             .options = {{"tokenizers", "tokenizers", "PATH...",
-                         "Paths: tokenizer.json, tokenizer.model, vocab.json, GGUF, directory"},
+                         "Paths: tokenizer.json, tekken.json, tokenizer.model, vocab.json, GGUF, directory"},
                         {"file", "-f,--file", "F", "The text", OptionRole::InputFile},
                         {"runs", "--runs", "N", "Runs, each with a tokenizer loaded anew [7]"},
                         {"json", "--json", "", "Print JSON, a line for each tokenizer"}},
