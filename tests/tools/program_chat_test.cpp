@@ -153,7 +153,7 @@ TEST_F(Chat, ThinkingIsSetOnlyWhereTheTemplateReadsIt) {
         if (*form != '\0') arguments.insert(arguments.end(), {"--template", form});
         const ProgramResult result = chat("/set think on\n", arguments);
         EXPECT_EQ(result.code, 1);
-        EXPECT_THAT(result.err, HasSubstr("/set think: the chat template does not read enable_thinking"));
+        EXPECT_THAT(result.err, HasSubstr("/set think: the chat template does not read enable_thinking or thinking"));
     }
 }
 
