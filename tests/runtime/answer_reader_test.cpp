@@ -532,7 +532,7 @@ std::vector<AnswerCase> cases() {
         {"MuseMarksAreText",
          Muse,
          " to=user<|message|>`<|eom|>` ends, <|start|>user<|message|>q<|eom|> to=<|message|> <|start|>",
-         {content("`<|eom|>` ends, <|start|>user<|message|>q<|eom|> to=<|message|>")}},
+         {content("`<|eom|>` ends, <|start|>user<|message|>q<|eom|> to=<|message|> ")}},
         {"MuseOtherRole",
          Muse,
          " to=user<|message|>a<|eom|><|start|>tool x<|message|>q<|start|>assistant to=user<|message|>b",
@@ -582,11 +582,11 @@ TEST(AnswerReader, DropsTheMarksAroundContent) {
         {"<response>b</response> <", {content("b</response> <")}},
         {"a <response>b</response>", {content("a <response>b</response>")}},
         {"<think>a</think>b</response>", {thought("a"), content("b</response>")}},
-        {"<response>b</response></response>", {content("b</response></response>")}},
+        {"<response>b</response></response>", {content("b</response>")}},
         {"<response>b</response>\n<|tool_call|>[{\"name\": \"time\"}]", {content("b"), call("time", "{}")}},
         {"<response>b\n<|tool_call|>[{\"name\": \"time\"}]</response>",
          {content("b"), call("time", "{}"), content("</response>")}},
-        {"<response>b</response> <|tool_call|>x</response>", {content("b</response> <|tool_call|>x</response>")}},
+        {"<response>b</response> <|tool_call|>x</response>", {content("b</response> <|tool_call|>x")}},
     };
     for (const auto& [answer, pieces] : answers)
         for (const std::size_t part : {std::size_t{1}, std::size_t{2}, std::size_t{7}, answer.size()}) {

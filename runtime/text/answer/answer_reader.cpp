@@ -37,7 +37,8 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
     if (form.thoughts.exist()) marks_.push_back({form.thoughts.open, Effect::OpensThought, states(State::Beginning)});
     if (form.content.exist()) {
         marks_.push_back({form.content.open, Effect::OpensContent, states(State::Beginning, State::AfterThought)});
-        marks_.push_back({form.content.close, Effect::ClosesContent, states(State::MarkedContent)});
+        marks_.push_back(
+            {form.content.close, Effect::ClosesContent, states(State::MarkedContent, State::AfterContent)});
     }
     const unsigned after_call = states(State::AfterCall);
     const auto add_bare_calls = [&] {
@@ -141,7 +142,6 @@ void AnswerReader::step_text(char c) {
     // pending_ cannot become a mark. If it has two bytes or more, its last byte may begin another mark.
     const bool is_alone = begun.size() == 1;
     if (!is_alone) pending_.pop_back();
-    if (state_ == State::AfterContent) text_state_ = State::Content;
     flush_pending();
     state_ = text_state_;
     if (!is_alone) step_text(c);
@@ -223,9 +223,11 @@ void AnswerReader::enter(const Mark& mark) {
             state_ = text_state_ = State::MarkedContent;
             return;
         case Effect::ClosesContent:
+            emit(AnswerPiece::Kind::Content, closing_);
             closing_ = std::exchange(pending_, {});
             n_space_ = 0;
             closing_.erase(0, std::exchange(n_skipped_, 0));
+            drops_space_ = false;
             state_ = State::AfterContent;
             return;
         case Effect::Separates:
@@ -260,10 +262,7 @@ void AnswerReader::fail_call(char c) {
 }
 
 void AnswerReader::flush_pending() {
-    if (!closing_.empty()) {  // it closed nothing: text follows it
-        emit(AnswerPiece::Kind::Content, closing_);
-        text_state_ = State::Content;
-    }
+    emit(AnswerPiece::Kind::Content, closing_);  // text follows it, so it closed nothing
     const std::size_t n_dropped = std::max(drops_space_ ? n_space_ : 0, n_skipped_);
     emit(state_ == State::Thought ? AnswerPiece::Kind::Thought : AnswerPiece::Kind::Content,
          std::string_view(pending_).substr(n_dropped));
