@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/text/chat/chat_template.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
 
@@ -694,6 +695,17 @@ TEST(AnswerForm, HarmonyCallsAreSpeltAsTheTemplateSpellsThem) {
                            [](std::string_view) { return false; });
     MarkedText prompt;
     EXPECT_EQ(append_call_start(form, "time", prompt), " to=functions.time<|channel|>commentary json<|message|>");
+}
+
+// <|eom|> ends a message of Muse Glimmer's answers, but no answer; the vocabulary of Llama 4 has it, too, but not the
+// other marks.
+TEST(AnswerForm, TheEndOfAMuseMessageIsAMarkAndEndsNoText) {
+    const auto is_muse = [](std::string_view text) { return text == "<|start|>" || text == "<|message|>"; };
+    EXPECT_TRUE(is_answer_mark("<|eom|>"));
+    EXPECT_FALSE(ends_text_by_name("<|eom|>"));
+    EXPECT_TRUE(ends_message_alone("<|eom|>", is_muse));
+    EXPECT_FALSE(ends_message_alone("<|eom|>", [](std::string_view text) { return text == "<|eot|>"; }));
+    EXPECT_FALSE(ends_message_alone("<|eot|>", is_muse));
 }
 
 TEST(AnswerForm, ClosesAThoughtBeforeAForcedCall) {
