@@ -93,7 +93,9 @@ constexpr std::string_view kGemma4 = R"jinja({{- bos_token -}}
 {#- The mark of thoughts stands at the beginning of the system turn. An answer that shall not think begins after an
     empty thought, <|channel>thought. -#}
 {%- set thinks = enable_thinking is defined and enable_thinking -%}
-{%- if thinks and (not messages or messages[0].role != 'system') -%}{{- '<|turn>system\n<|think|><turn|>\n' -}}{%- endif -%}
+{%- if thinks and (not messages or messages[0].role != 'system') -%}
+    {{- '<|turn>system\n<|think|><turn|>\n' -}}
+{%- endif -%}
 {%- for message in messages -%}
     {{- '<|turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' -}}
     {%- if thinks and loop.first and message.role == 'system' -%}{{- '<|think|>' -}}{%- endif -%}
