@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <regex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,14 +23,16 @@ using slipstream::AnswerReader;
 using slipstream::OfferedTools;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::array<std::string_view, 8> kTemplates = {"</think>",
-                                                        "<tool_call></think>",
-                                                        "<tool_call><function=f><parameter=p></think>",
-                                                        "<|python_tag|>",
-                                                        "[TOOL_CALLS][ARGS][THINK]",
-                                                        "<|tool_call|>",
-                                                        "<|channel>thought<|tool_call>call:",
-                                                        "<|start|><|channel|><|message|>"};
+constexpr std::array<std::string_view, 10> kTemplates = {"</think>",
+                                                         "<tool_call></think>",
+                                                         "<tool_call><function=f><parameter=p></think>",
+                                                         "<|python_tag|>",
+                                                         "[TOOL_CALLS][ARGS][THINK]",
+                                                         "<|tool_call|>",
+                                                         "<|channel>thought<|tool_call>call:",
+                                                         "<|start|><|channel|><|message|>",
+                                                         "to=self<|message|><atem:invoke",
+                                                         "<|tool_call|></think><response></response>"};
 
 void require(bool holds) {
     if (!holds) std::abort();
@@ -140,14 +143,40 @@ void require_only_headers_are_missing(std::string_view answer, std::string_view 
     require(dense(text).empty());
 }
 
+// Requires that `text`, the pieces that were read of `answer`, an answer without calls in the form of Muse Glimmer, is
+// what remains of it if some headers, the ends of messages before them and white space are left out.
+void require_only_muse_headers_are_missing(std::string_view answer, std::string_view text) {
+    static const std::regex kHeader(
+        R"((?:<\|eom\|>)?(?:<\|start\|>(?:assistant)?)?(?:to=(?:self|user))?<\|message\|>)");
+    static const std::regex kCut(R"((?:<\|eom\|>)?(?:<\|start\|>(?:a[sitan]*)?)?(?:t(?:o(?:=[^<]*)?)?)?(?:<[|a-z]*)?)");
+    const std::string whole = dense(answer), rest = dense(text);
+    // The positions of `rest` that may be reached, by position of `whole`; sets, since a header may also be text.
+    std::vector<std::set<std::size_t>> reached(whole.size() + 1);
+    reached[0].insert(0);
+    for (std::size_t at = 0; at < whole.size(); ++at) {
+        std::cmatch header;
+        const bool begins = (whole[at] == '<' || whole[at] == 't') &&
+                            std::regex_search(whole.data() + at, whole.data() + whole.size(), header, kHeader,
+                                              std::regex_constants::match_continuous);
+        for (const std::size_t position : reached[at]) {
+            if (position < rest.size() && rest[position] == whole[at]) reached[at + 1].insert(position + 1);
+            if (begins) reached[at + static_cast<std::size_t>(header.length())].insert(position);
+            if (position == rest.size() && whole.size() - at <= 512 &&
+                std::regex_match(whole.data() + at, whole.data() + whole.size(), kCut))
+                return;
+        }
+    }
+    require(reached[whole.size()].contains(rest.size()));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
     const unsigned choice = data[0];
     const std::string_view answer(reinterpret_cast<const char*>(data) + 1, size - 1);
-    const AnswerForm form =
-        slipstream::choose_answer_form(kTemplates[choice % kTemplates.size()], [](std::string_view) { return false; });
+    const AnswerForm form = slipstream::choose_answer_form(kTemplates[choice % 16 % kTemplates.size()],
+                                                           [](std::string_view) { return false; });
     const auto start = (choice & 64) != 0 ? AnswerReader::Start::Thought : AnswerReader::Start::Text;
     const std::vector<AnswerPiece> whole = read(form, tools(), start, answer, size);
     require(read(form, tools(), start, answer, 1) == whole);
@@ -166,11 +195,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (is_verbatim) require_only_headers_are_missing(answer, text, start == AnswerReader::Start::Text, has_calls);
         return 0;
     }
+    if (form.calls == slipstream::CallForm::Muse) {
+        if (!has_calls) require_only_muse_headers_are_missing(answer, text);
+        return 0;
+    }
     if (has_calls) return 0;
-    // Without a call only the two marks of one thought are missing.
-    const std::size_t n_missing = dense(answer).size() - dense(text).size();
+    // Without a call only the two marks of one thought are missing, and those around the content.
+    std::size_t n_missing = dense(answer).size() - dense(text).size();
     const std::size_t n_open = form.thoughts.open.size(), n_close = form.thoughts.close.size();
-    require(n_missing == 0 || n_missing == n_open || n_missing == n_close || n_missing == n_open + n_close);
+    const std::size_t n_begin = form.content.open.size(), n_end = form.content.close.size();
+    bool is_right = false;
+    for (const std::size_t content : {std::size_t{0}, n_begin, n_begin + n_end})
+        for (const std::size_t thought : {std::size_t{0}, n_open, n_close, n_open + n_close})
+            is_right = is_right || n_missing == thought + content;
+    require(is_right);
     // Without tools and thoughts an answer is its content, byte by byte.
     const std::vector<AnswerPiece> plain = read({}, {}, AnswerReader::Start::Text, answer, size);
     require(answer.empty() ? plain.empty() : plain.size() == 1 && plain[0].text == answer);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/text/chat/chat_template.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
 
@@ -69,6 +70,8 @@ AnswerForm form_of(CallForm calls) {
             return choose_answer_form("<|channel>thought\n<channel|><|tool_call>call:", has_no_token);
         case CallForm::Harmony:
             return choose_answer_form("<|start|>assistant<|channel|>analysis<|message|>", has_no_token);
+        case CallForm::Muse:
+            return choose_answer_form("<|start|>assistant to=self<|message|><atem:invoke name=", has_no_token);
     }
     return {};
 }
@@ -433,6 +436,109 @@ std::vector<AnswerCase> cases() {
          "<|channel|>commentary to=time<|message|>{}<|call|> <|start|>user<|message|>b",
          {call("time", "{}"), content(" <|start|>user<|message|>b")}},
 
+        // Muse Glimmer.
+        {"MuseThoughtAndContent",
+         Muse,
+         " to=self<|message|>They ask.\n<|eom|><|start|>assistant to=user<|message|>It is <b>. ",
+         {thought("They ask.\n"), content("It is <b>. ")}},
+        {"MuseContentAlone", Muse, " to=user<|message|>Yes", {content("Yes")}},
+        {"MuseNoRecipient", Muse, "<|message|>Yes <b>", {content("Yes <b>")}},
+        {"MuseWithoutHeader", Muse, " Just text, 1 < 2, to=3.", {content(" Just text, 1 < 2, to=3.")}},
+        {"MuseWithoutEnd",
+         Muse,
+         " to=self<|message|>so<|start|>assistant to=user<|message|>yes",
+         {thought("so"), content("yes")}},
+        {"MuseWithoutStart",
+         Muse,
+         "to=self<|message|>so to=user it <|eom|> to=user<|message|>yes to=user<|message|>",
+         {thought("so to=user it "), content("yes to=user<|message|>")}},
+        {"MuseThoughtOfThePrompt",
+         Muse,
+         "so<|eom|><|start|>assistant to=user<|message|>yes",
+         {thought("so"), content("yes")},
+         kThought},
+        {"MuseTwoThoughts",
+         Muse,
+         " to=self<|message|>a<|eom|><|start|>assistant to=self<|message|>b<|eom|><|start|>assistant<|message|>c",
+         {thought("a\n\nb"), content("c")}},
+        {"MuseCall",
+         Muse,
+         " to=self<|message|>Ulm. <atem:invoke name=\"time\"></atem:invoke><|eom|><|start|>assistant to=weather"
+         "<|message|><atem:function_calls>\n<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\"> Ulm\n"
+         "</atem:parameter>\n<atem:parameter name=\"days\">3</atem:parameter>\n<atem:parameter name=\"exact\">true"
+         "</atem:parameter>\n<atem:parameter name=\"tags\">[1, \"a\"]</atem:parameter>\n</atem:invoke>\n"
+         "</atem:function_calls>",
+         {thought("Ulm. <atem:invoke name=\"time\"></atem:invoke>"),
+          call("weather", R"({"city": " Ulm\n", "days": 3, "exact": true, "tags": [1, "a"]})")}},
+        {"MuseTextAndTwoCalls",
+         Muse,
+         " to=user<|message|>I look.<|eom|><|start|>assistant to=time<|message|><atem:function_calls>\n<atem:invoke "
+         "name=\"time\">\n</atem:invoke>\n</atem:function_calls><|eom|><|start|>assistant to=weather<|message|>"
+         "<atem:function_calls><atem:invoke name=\"weather\"><atem:parameter name=\"city\">Ulm</atem:parameter>"
+         "</atem:invoke></atem:function_calls><|eom|>",
+         {content("I look."), call("time", "{}"), call("weather", R"({"city": "Ulm"})")}},
+        {"MuseTwoCallsInABlock",
+         Muse,
+         " to=time<|message|><atem:function_calls>\n<atem:invoke name=\"time\">\n</atem:invoke>\n<atem:invoke "
+         "name=\"a.b\"></atem:invoke>\n</atem:function_calls> \n",
+         {call("time", "{}"), call("a.b", "{}")}},
+        {"MuseCallsWithoutABlock",
+         Muse,
+         " to=time<|message|><atem:invoke name=\"time\"></atem:invoke><|eom|><|start|>assistant to=user<|message|>ok",
+         {call("time", "{}"), content("ok")}},
+        {"MuseCallWithoutARecipient",
+         Muse,
+         "<|message|><atem:function_calls>\n<atem:invoke name=\"time\">\n</atem:invoke>\n</atem:function_calls>",
+         {call("time", "{}")}},
+        {"MuseNoCallWithoutARecipient",
+         Muse,
+         "<|message|><atem:function_calls> is a mark<|eom|><|start|>assistant<|message|>b",
+         {content("<atem:function_calls> is a mark\n\nb")}},
+        {"MuseCallToTheUserIsText",
+         Muse,
+         " to=user<|message|><atem:invoke name=\"time\"></atem:invoke>",
+         {content("<atem:invoke name=\"time\"></atem:invoke>")}},
+        {"MuseMarksInValues",
+         Muse,
+         " to=weather<|message|><atem:invoke name=\"weather\"><atem:parameter name=\"city\"></atem:parameter>, "
+         "</atem:invoke><|eom|><|start|></atem:parameter></atem:invoke>",
+         {call("weather", R"({"city": "</atem:parameter>, </atem:invoke><|eom|><|start|>"})")}},
+        {"MuseTextAfterACall",
+         Muse,
+         " to=time<|message|><atem:invoke name=\"time\"></atem:invoke>\nDone",
+         {call("time", "{}"), content("\nDone")}},
+        {"MuseCallCutOff",
+         Muse,
+         " to=time<|message|><atem:function_calls>\n<atem:invoke name=\"ti",
+         {content(" to=time<|message|><atem:function_calls>\n<atem:invoke name=\"ti")}},
+        {"MuseCallIsNoXml",
+         Muse,
+         " to=python<|message|>print(1)<|eom|><|start|>assistant to=user<|message|>1",
+         {content(" to=python<|message|>print(1)\n\n1")}},
+        {"MuseBadNames",
+         Muse,
+         " to=f<|message|><atem:invoke name=\"\"><|eom|><|start|>assistant to=f<|message|><atem:invoke name=\"a\"b\">",
+         {content(" to=f<|message|><atem:invoke name=\"\"><|eom|><|start|>assistant to=f<|message|><atem:invoke "
+                  "name=\"a\"b\">")}},
+        {"MuseCallWithoutTools",
+         Muse,
+         " to=time<|message|><atem:invoke name=\"time\"></atem:invoke>",
+         {content(" to=time<|message|><atem:invoke name=\"time\"></atem:invoke>")},
+         AnswerReader::Start::Text,
+         false},
+        {"MuseHeaderCutOff", Muse, " to=use", {content(" to=use")}},
+        {"MuseNextHeaderCutOff", Muse, " to=self<|message|>a<|eom|><|start|>assistant to=us", {thought("a")}},
+        {"MuseEndAlone", Muse, " to=self<|message|>a<|eom|>", {thought("a")}},
+        {"MuseMarkCutOff", Muse, " to=user<|message|>a <|eo", {content("a <|eo")}},
+        {"MuseMarksAreText",
+         Muse,
+         " to=user<|message|>`<|eom|>` ends, <|start|>user<|message|>q<|eom|> to=<|message|> <|start|>",
+         {content("`<|eom|>` ends, <|start|>user<|message|>q<|eom|> to=<|message|> ")}},
+        {"MuseOtherRole",
+         Muse,
+         " to=user<|message|>a<|eom|><|start|>tool x<|message|>q<|start|>assistant to=user<|message|>b",
+         {content("a<|eom|><|start|>tool x<|message|>q\n\nb")}},
+
         // Phi-4.
         {"Phi",
          Phi4,
@@ -464,6 +570,40 @@ TEST(AnswerReader, ReadsEachGoldenHoweverItIsDivided) {
     }
 }
 
+// Granite 3.3, whose template names the marks of its thoughts and of the content after them.
+TEST(AnswerReader, DropsTheMarksAroundContent) {
+    const AnswerForm form = choose_answer_form("<|tool_call|> <think></think> and <response></response>",
+                                               [](std::string_view) { return false; });
+    const std::vector<std::pair<std::string_view, Pieces>> answers{
+        {"<think>a</think>\n<response>\nb </response> c</response>\n", {thought("a"), content("b </response> c")}},
+        {"<response>b</response>", {content("b")}},
+        {"<response>b\n", {content("b\n")}},
+        {"<response></response>", {}},
+        {"<response>b</respons", {content("b</respons")}},
+        {"<response>b</response> <", {content("b</response> <")}},
+        {"a <response>b</response>", {content("a <response>b</response>")}},
+        {"<think>a</think>b</response>", {thought("a"), content("b</response>")}},
+        {"<response>b</response></response>", {content("b</response>")}},
+        {"<response>b</response>\n<|tool_call|>[{\"name\": \"time\"}]", {content("b"), call("time", "{}")}},
+        {"<response>b\n<|tool_call|>[{\"name\": \"time\"}]</response>",
+         {content("b"), call("time", "{}"), content("</response>")}},
+        {"<response>b</response> <|tool_call|>x</response>", {content("b</response> <|tool_call|>x")}},
+    };
+    for (const auto& [answer, pieces] : answers)
+        for (const std::size_t part : {std::size_t{1}, std::size_t{2}, std::size_t{7}, answer.size()}) {
+            AnswerReader reader(form, weather_tools());
+            Pieces all;
+            for (std::size_t at = 0; at < answer.size(); at += part) add(all, reader.push(answer.substr(at, part)));
+            add(all, reader.finish());
+            EXPECT_EQ(all, pieces) << answer << " in parts of " << part;
+        }
+    AnswerReader plain(form, {});  // also without tools
+    Pieces all = plain.push("<think>a</think><response>b</response>");
+    add(all, plain.finish());
+    EXPECT_EQ(all, (Pieces{thought("a"), content("b")}));
+    EXPECT_FALSE(choose_answer_form("<response>", [](std::string_view) { return false; }).content.exist());
+}
+
 TEST(AnswerReader, ShowsContentAndThoughtsAtOnce) {
     AnswerReader reader(form_of(CallForm::Hermes), weather_tools());
     EXPECT_EQ(reader.push("<think>It is"), Pieces{thought("It is")});
@@ -478,14 +618,14 @@ TEST(AnswerReader, ShowsContentAndThoughtsAtOnce) {
 
 TEST(AnswerReader, SkipsWhatThePromptHas) {
     for (const CallForm calls : {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral,
-                                 CallForm::Phi4, CallForm::Gemma4, CallForm::Harmony}) {
+                                 CallForm::Phi4, CallForm::Gemma4, CallForm::Harmony, CallForm::Muse}) {
         for (const bool is_named : {false, true}) {
             MarkedText prompt{.bytes = "<|im_start|>assistant\n", .said = {}};
             const AnswerForm form = form_of(calls);
             const std::string start =
                 append_call_start(form, is_named ? std::optional<std::string>("time") : std::nullopt, prompt);
             EXPECT_TRUE(prompt.bytes.ends_with(start));
-            EXPECT_EQ(prompt.said.size(), is_named ? 1U : 0U);
+            EXPECT_EQ(prompt.said.size(), !is_named ? 0U : calls == CallForm::Muse ? 2U : 1U);
             AnswerReader reader(form, weather_tools());
             reader.skip(start);
             std::string answer = is_named ? "" : std::string("time").append(form.name_end);
@@ -493,6 +633,7 @@ TEST(AnswerReader, SkipsWhatThePromptHas) {
                       : calls == CallForm::Mistral ? "{}"
                       : calls == CallForm::Harmony ? " {}"
                       : calls == CallForm::Gemma4  ? "}"
+                      : calls == CallForm::Muse    ? "</atem:invoke>"
                                                    : " {}}";
             EXPECT_EQ(reader.push(answer), Pieces{call("time", "{}")}) << call_form_name(calls);
         }
@@ -529,6 +670,24 @@ TEST(AnswerReader, SkipsAHarmonyMessageThatIsContinued) {
               "<|end|><|start|>assistant<|channel|>commentary to=functions.time <|constrain|>json<|message|>");
 }
 
+TEST(AnswerReader, SkipsAMuseMessageThatIsContinued) {
+    const AnswerForm form = form_of(CallForm::Muse);
+    MarkedText prompt{.bytes = "<|start|>assistant", .said = {}};
+    open_thought(form, prompt);
+    EXPECT_TRUE(ends_in_thought(form, prompt.bytes));
+    close_thought(form, prompt);
+    open_content(form, prompt);
+    EXPECT_EQ(prompt.bytes, "<|start|>assistant to=self<|message|><|eom|><|start|>assistant to=user<|message|>");
+    AnswerReader reader(form, weather_tools());
+    reader.skip(prompt.bytes.substr(18));
+    reader.skip("It i");
+    EXPECT_EQ(reader.push("s so."), Pieces{content("s so.")});
+    EXPECT_EQ(reader.finish(), Pieces{});
+    MarkedText forced{.bytes = "<|start|>assistant", .said = {}};
+    EXPECT_EQ(append_call_start(form, "time", forced),
+              " to=time<|message|><atem:function_calls>\n<atem:invoke name=\"time\">\n");
+}
+
 // As the published template writes them.
 TEST(AnswerForm, HarmonyCallsAreSpeltAsTheTemplateSpellsThem) {
     const AnswerForm form =
@@ -536,6 +695,17 @@ TEST(AnswerForm, HarmonyCallsAreSpeltAsTheTemplateSpellsThem) {
                            [](std::string_view) { return false; });
     MarkedText prompt;
     EXPECT_EQ(append_call_start(form, "time", prompt), " to=functions.time<|channel|>commentary json<|message|>");
+}
+
+// <|eom|> ends a message of Muse Glimmer's answers, but no answer; the vocabulary of Llama 4 has it, too, but not the
+// other marks.
+TEST(AnswerForm, TheEndOfAMuseMessageIsAMarkAndEndsNoText) {
+    const auto is_muse = [](std::string_view text) { return text == "<|start|>" || text == "<|message|>"; };
+    EXPECT_TRUE(is_answer_mark("<|eom|>"));
+    EXPECT_FALSE(ends_text_by_name("<|eom|>"));
+    EXPECT_TRUE(ends_message_alone("<|eom|>", is_muse));
+    EXPECT_FALSE(ends_message_alone("<|eom|>", [](std::string_view text) { return text == "<|eot|>"; }));
+    EXPECT_FALSE(ends_message_alone("<|eot|>", is_muse));
 }
 
 TEST(AnswerForm, ClosesAThoughtBeforeAForcedCall) {
@@ -561,6 +731,8 @@ TEST(AnswerForm, IsChosenByTheMarksOfTheTemplate) {
     EXPECT_EQ(calls_of("'<|tool|>' + message['tools']"), CallForm::Phi4);
     EXPECT_EQ(calls_of("[TOOL_CALLS] ["), CallForm::Mistral);
     EXPECT_EQ(calls_of("<|start|>assistant<|channel|>final<|message|>"), CallForm::Harmony);
+    EXPECT_EQ(calls_of("'<|start|>assistant to=self<|message|>' + text + '<|eom|>'"), CallForm::Muse);
+    EXPECT_EQ(calls_of("<atem:function_calls>\n<atem:invoke name="), CallForm::Muse);
     const auto thoughts_of = [](std::string_view source, std::string_view token) {
         return std::string(choose_answer_form(source, [&](std::string_view text) {
                                return text.find(token) != text.npos;

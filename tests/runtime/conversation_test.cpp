@@ -446,6 +446,83 @@ TEST(Conversation, AHarmonyAnswerWithAThoughtAPreambleAndACallComesBack) {
     EXPECT_EQ(last[0].text, "7 degr");
 }
 
+// A short template in the form of Muse Glimmer's: its messages with calls have no text, and its tools need descriptions
+// and schemas.
+constexpr std::string_view kMuse =
+    "{% for t in tools or [] %}{{ '# ' + t.function.description }}{{ t.function.name }}{{ t.function.parameters | "
+    "tojson }}\n{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{% if m.reasoning_content %}"
+    "<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>{% endif %}{% if m.tool_calls %}"
+    "{% for c in m.tool_calls %}<|start|>assistant to={{ c.function.name }}<|message|><atem:function_calls>\n"
+    "<atem:invoke name=\"{{ c.function.name }}\">\n{% for k, v in c.function.arguments.items() %}"
+    "<atem:parameter name=\"{{ k }}\">{{ v }}</atem:parameter>\n{% endfor %}</atem:invoke>\n</atem:function_calls>"
+    "{{ '<|eot|>' if loop.last else '<|eom|>' }}{% endfor %}{% else %}<|start|>assistant to=user<|message|>"
+    "{{ m.content }}{{ '<|eom|>' if m.end_turn is false else '<|eot|>' }}{% endif %}{% else %}"
+    "<|start|>{{ m.role }}<|message|>{{ m.content }}<|eot|>{% endif %}{% endfor %}<|start|>assistant";
+
+TEST(Conversation, AMuseAnswerWithAThoughtATextAndCallsComesBack) {
+    const PromptTemplate form = template_of(kMuse);
+    const auto talk = [&](const std::string& more) {
+        return fmt::format(
+            "{{'messages': [{{'role': 'user', 'content': 'Ulm?'}}{}], "
+            "'tools': [{{'function': {{'name': 'time'}}}}, {{'function': {{'name': 'weather'}}}}]}}",
+            more);
+    };
+    const std::string answer =
+        " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>I look.<|eom|><|start|>assistant to=weather"
+        "<|message|><atem:function_calls>\n<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Ulm"
+        "</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|><|start|>assistant to=time<|message|>"
+        "<atem:function_calls>\n<atem:invoke name=\"time\">\n</atem:invoke>\n</atem:function_calls>";
+    const std::vector<AnswerPiece> pieces = harmony_answer(talk(""), form, answer);
+    ASSERT_EQ(pieces.size(), 4U);
+    EXPECT_EQ(pieces[0].text, "Hm.");
+    EXPECT_EQ(pieces[1].text, "I look.");
+    EXPECT_EQ(pieces[2].text, R"({"city": "Ulm"})");
+    EXPECT_EQ(pieces[3].name, "time");
+    const std::string prompt =
+        rendered(talk(", " + sent_back(pieces) + ", {'role': 'tool', 'tool_call_id': 'call_time', 'content': '7'}"),
+                 &form)
+            .text.bytes;
+    EXPECT_THAT(prompt, testing::StartsWith("# time{\"type\": \"object\", \"properties\": {}}\n# weather"));
+    EXPECT_THAT(prompt, testing::EndsWith("<|start|>user<|message|>Ulm?<|eot|><|start|>assistant" + answer +
+                                          "<|eot|><|start|>tool<|message|>7<|eot|><|start|>assistant"));
+    // An answer that is continued, and one that must be a call.
+    EXPECT_EQ(rendered(messages("{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'reasoning_content': 'Hm.', "
+                                "'content': '7 '}"),
+                       &form)
+                  .begun,
+              " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>7 ");
+    EXPECT_EQ(rendered("{'messages': [{'role': 'user', 'content': 'a'}], 'tool_choice': 'required', "
+                       "'tools': [{'function': {'name': 'time'}}]}",
+                       &form)
+                  .begun,
+              " to=time<|message|><atem:function_calls>\n<atem:invoke name=\"time\">\n");
+}
+
+TEST(Conversation, ThinkingGoesToTheVariableThatTheTemplateReads) {
+    const auto prompt = [](std::string_view source, TemplateValue thinking, const std::string& kwargs) {
+        const PromptTemplate form = template_of(source);
+        RequestedConversation made = request(
+            fmt::format("{{'messages': [{{'role': 'user', 'content': 'a'}}], 'chat_template_kwargs': {}}}", kwargs));
+        made.thinking = std::move(thinking);
+        return render_conversation(&form, make_conversation(made, &form)).text.bytes;
+    };
+    constexpr std::string_view kUsual = "{{ enable_thinking is defined and enable_thinking }}";
+    constexpr std::string_view kGranite = "{{ thinking is defined and thinking }}";
+    constexpr std::string_view kBoth = "{{ enable_thinking is defined }} {{ thinking is defined }}";
+    EXPECT_EQ(template_of(kUsual).thinking_variable(), "enable_thinking");
+    EXPECT_EQ(template_of(kGranite).thinking_variable(), "thinking");
+    EXPECT_EQ(template_of("{{ messages }}").thinking_variable(), "");
+    for (const std::string_view source : {kUsual, kGranite}) {
+        EXPECT_EQ(prompt(source, TemplateValue::none(), "{}"), "False");
+        EXPECT_EQ(prompt(source, TemplateValue(true), "{}"), "True");
+        EXPECT_EQ(prompt(source, TemplateValue::none(), "{'enable_thinking': true}"), "True");
+        EXPECT_EQ(prompt(source, TemplateValue::none(), "{'thinking': true}"), "True");
+        EXPECT_EQ(prompt(source, TemplateValue(false), "{'enable_thinking': true, 'thinking': true}"), "True");
+    }
+    EXPECT_EQ(prompt(kBoth, TemplateValue(true), "{}"), "True False");
+    EXPECT_EQ(prompt(kBoth, TemplateValue::none(), "{'thinking': true}"), "False True");
+}
+
 TEST(Conversation, AHarmonyAnswerThatIsCutOffIsContinued) {
     const PromptTemplate form = template_of(kHarmony);
     const auto talk = [](const std::string& thought, const std::string& content) {

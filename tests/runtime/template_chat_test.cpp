@@ -189,6 +189,35 @@ TEST(ChooseTemplate, TakesTheOneForTheUse) {
               "the model's chat template: line 1: expected an expression, got the end of the template");
 }
 
+TEST(ChooseTemplate, FamiliesWriteTheTurnsOfTheirModels) {
+    TemplateInputs inputs;
+    inputs.messages = parse_template_json(
+        R"([{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
+            {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"}])",
+        "messages");
+    inputs.bos_token = "<s>";
+    inputs.eos_token = "</s>";
+    const auto prompt = [&](std::string_view family) {
+        return rendered(std::string(find_template_family(family)->source), inputs);
+    };
+    EXPECT_EQ(prompt("phi-4"),
+              "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|>U<|im_end|><|im_start|>assistant"
+              "<|im_sep|>A<|im_end|><|im_start|>user<|im_sep|>V<|im_end|><|im_start|>assistant<|im_sep|>");
+    EXPECT_EQ(prompt("phi-4-mini"),
+              "<|system|>S<|end|><|user|>U<|end|><|assistant|>A<|end|><|user|>V<|end|><|assistant|>");
+    EXPECT_EQ(prompt("mistral-v7"), "<s>[SYSTEM_PROMPT]S[/SYSTEM_PROMPT][INST]U[/INST]A</s>[INST]V[/INST]");
+    EXPECT_EQ(prompt("gemma-4"),
+              "<s><|turn>system\nS<turn|>\n<|turn>user\nU<turn|>\n<|turn>model\nA<turn|>\n<|turn>user\nV<turn|>\n"
+              "<|turn>model\n<|channel>thought\n<channel|>");
+    EXPECT_EQ(prompt("muse"),
+              "<s><|start|>system<|message|>S\n\nReasoning strength: high.\n\n# Valid recipients: \"self\", "
+              "\"user\".<|eot|><|start|>user<|message|>U<|eot|><|start|>assistant to=user<|message|>A<|eot|>"
+              "<|start|>user<|message|>V<|eot|><|start|>assistant");
+    inputs.arguments = {{"enable_thinking", TemplateValue(true)}};
+    EXPECT_TRUE(prompt("gemma-4").starts_with("<s><|turn>system\n<|think|>S<turn|>\n"));
+    EXPECT_TRUE(prompt("gemma-4").ends_with("<|turn>model\n"));
+}
+
 TEST(ChooseTemplate, GuessesAFamilyBySpecialTokensThenByName) {
     const auto guess = [](std::vector<std::string_view> tokens, std::string_view name) {
         const TemplateFamily* family = guess_template_family(
@@ -202,6 +231,12 @@ TEST(ChooseTemplate, GuessesAFamilyBySpecialTokensThenByName) {
     EXPECT_EQ(guess({"<|im_start|>"}, ""), "nothing");
     EXPECT_EQ(guess({"<|start_header_id|>", "<|eot_id|>"}, ""), "llama-3");
     EXPECT_EQ(guess({"<|user|>", "<|assistant|>", "<|end|>"}, ""), "phi-3");
+    EXPECT_EQ(guess({"<|user|>", "<|assistant|>", "<|end|>", "<|tool_response|>"}, ""), "phi-4-mini");
+    EXPECT_EQ(guess({"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, ""), "phi-4");
+    EXPECT_EQ(guess({"<|turn>", "<turn|>"}, ""), "gemma-4");
+    EXPECT_EQ(guess({"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"}, ""), "muse");
+    EXPECT_EQ(guess({"<|start|>", "<|message|>", "<|channel|>", "<|end|>"}, ""), "nothing");  // gpt-oss
+    EXPECT_EQ(guess({"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"}, ""), "mistral-v7");
     EXPECT_EQ(guess({"<|user|>", "<|assistant|>"}, ""), "zephyr");
     EXPECT_EQ(guess({"[INST]", "[/INST]"}, ""), "mistral");
     EXPECT_EQ(guess({"<start_of_turn>", "<end_of_turn>"}, ""), "gemma");

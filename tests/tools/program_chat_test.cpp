@@ -153,8 +153,21 @@ TEST_F(Chat, ThinkingIsSetOnlyWhereTheTemplateReadsIt) {
         if (*form != '\0') arguments.insert(arguments.end(), {"--template", form});
         const ProgramResult result = chat("/set think on\n", arguments);
         EXPECT_EQ(result.code, 1);
-        EXPECT_THAT(result.err, HasSubstr("/set think: the chat template does not read enable_thinking"));
+        EXPECT_THAT(result.err, HasSubstr("/set think: the chat template does not read enable_thinking or thinking"));
     }
+}
+
+TEST_F(Chat, ThinkingGoesToTheVariableThatTheTemplateReads) {
+    const std::string form =
+        folder_.write("granite.jinja", "{% if thinking %}The wolf{% else %}The fox{% endif %}").string();
+    const Arguments plain{"--max-tokens", "8", "--temperature", "0"};
+    Arguments arguments{"--template", form, "--session", at("chat.json")};
+    arguments.insert(arguments.end(), plain.begin(), plain.end());
+    const ProgramResult result = chat("Once\n/set think on\nTwice\n", arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const json messages = messages_in(at("chat.json"));
+    EXPECT_EQ(messages[1], generate("The fox", plain));
+    EXPECT_EQ(messages[3], generate("The wolf", plain));
 }
 
 TEST_F(Chat, RegenTakesTheNextSeedAndSaysIt) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
 #include "runtime/text/answer/answer_reader.h"
@@ -275,7 +276,8 @@ ChatAnswer ChatLoop::ask(Message& so_far) {
 
 TemplateArguments ChatLoop::template_arguments() const {
     TemplateArguments arguments;
-    if (session_.settings.think) arguments.emplace_back("enable_thinking", TemplateValue(*session_.settings.think));
+    if (const std::string_view variable = form_.thinking_variable(); session_.settings.think && !variable.empty())
+        arguments.emplace_back(std::string(variable), TemplateValue(*session_.settings.think));
     return arguments;
 }
 
@@ -369,8 +371,9 @@ void ChatLoop::set(const std::string& argument) {
     ChatSettings changed = session_.settings;
     change_setting(changed, name, begin == std::string::npos ? "" : argument.substr(begin),
                    fmt::format("/set {}", name));
-    if (name == "think" && !form_.reads("enable_thinking"))
-        throw RequestError("/set think: the chat template does not read enable_thinking");
+    if (name == "think" && form_.thinking_variable().empty())
+        throw RequestError(
+            fmt::format("/set think: the chat template does not read {}", fmt::join(kThinkingVariables, " or ")));
     generator_.check(changed);
     session_.settings = std::move(changed);
     keep();

@@ -20,7 +20,7 @@ struct ChatSettings {
     SamplerOptions sampling;
     bool ignore_end = false;  // end tokens are never sampled (--ignore-eos)
     TextGenerationOptions text;
-    std::optional<bool> think{};  // the template's variable enable_thinking; none: as the template has it
+    std::optional<bool> think{};  // PromptTemplate::thinking_variable(); none: as the template has it
 };
 
 struct ChatSession {

@@ -11,7 +11,7 @@
 namespace slipstream::tools {
 
 /// Returns the names that /set accepts: options of sampling (temperature, top-k, ..., logit-bias, ignore-eos, seed) and
-/// of where an answer ends (max-tokens, stop), and think (on, off, auto: the template's variable enable_thinking). The
+/// of where an answer ends (max-tokens, stop), and think (on, off, auto: PromptTemplate::thinking_variable()). The
 /// strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 

@@ -90,6 +90,10 @@ public:
     [[nodiscard]] const PromptTemplate* prompt_template() const { return template_ ? &*template_ : nullptr; }
     /// Returns whether the template reads the variable `name`.
     [[nodiscard]] bool reads(std::string_view name) const { return template_ && template_->reads(name); }
+    /// Returns the variable with which the template turns thoughts on and off; an empty text if it reads none.
+    [[nodiscard]] std::string_view thinking_variable() const {
+        return template_ ? template_->thinking_variable() : std::string_view();
+    }
     /// Returns how the model writes thoughts; a form without marks if there is no template.
     [[nodiscard]] AnswerForm answer_form() const { return template_ ? template_->answer_form() : AnswerForm{}; }
     /// Returns whether `system` spells control tokens: then its tokens differ between SystemSource::User and

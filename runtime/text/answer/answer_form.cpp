@@ -12,6 +12,7 @@ constexpr std::array<ThoughtMarks, 3> kThoughts{
     {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<|channel>thought", "<channel|>"}}};
 
 constexpr ThoughtMarks kHarmonyThoughts{"<|channel|>analysis<|message|>", "<|end|>"};
+constexpr ThoughtMarks kMuseThoughts{" to=self<|message|>", "<|eom|>"};
 
 ThoughtMarks choose_thoughts(std::string_view source, const std::function<bool(std::string_view)>& has_token) {
     for (const ThoughtMarks& marks : kThoughts)
@@ -19,6 +20,12 @@ ThoughtMarks choose_thoughts(std::string_view source, const std::function<bool(s
     for (const ThoughtMarks& marks : kThoughts)
         if (has_token(marks.open) && has_token(marks.close)) return marks;
     return {};
+}
+
+ContentMarks choose_content(std::string_view source) {
+    constexpr ContentMarks kResponse{"<response>", "</response>"};
+    const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
+    return writes(kResponse.open) && writes(kResponse.close) ? kResponse : ContentMarks{};
 }
 
 CallForm choose_calls(std::string_view source) {
@@ -31,6 +38,7 @@ CallForm choose_calls(std::string_view source) {
     if (writes("<|tool_call>")) return CallForm::Gemma4;
     if (writes("<|tool_call|>") || writes("<|tool|>")) return CallForm::Phi4;
     if (writes("<|start|>") && writes("<|channel|>") && writes("<|message|>")) return CallForm::Harmony;
+    if (writes("<atem:invoke") || writes("to=self<|message|>")) return CallForm::Muse;
     if (writes("<|python_tag|>") || (writes("<|start_header_id|>") && writes("ipython"))) return CallForm::Llama3;
     return CallForm::None;
 }
@@ -53,6 +61,8 @@ std::string_view call_start(CallForm form, std::string_view source) {
             return "<|tool_call>call:";
         case CallForm::Harmony:
             return writes("assistant to=") ? " to=functions." : "<|channel|>commentary to=functions.";
+        case CallForm::Muse:
+            return "<|message|><atem:function_calls>\n<atem:invoke name=\"";
         case CallForm::Phi4:
             return writes("<|tool_call|>{") ? "<|tool_call|>{\"name\": \"" : "<|tool_call|>[{\"name\": \"";
     }
@@ -72,6 +82,8 @@ std::string_view name_end(CallForm form, std::string_view source) {
             return "{";
         case CallForm::Harmony:
             return writes("assistant to=") ? "<|channel|>commentary json<|message|>" : " <|constrain|>json<|message|>";
+        case CallForm::Muse:
+            return "\">\n";
         case CallForm::Llama3:
             return "\", \"parameters\":";
         case CallForm::Mistral:
@@ -105,6 +117,8 @@ std::string_view call_form_name(CallForm form) {
             return "gemma-4";
         case CallForm::Harmony:
             return "harmony";
+        case CallForm::Muse:
+            return "muse";
     }
     return "?";
 }
@@ -113,7 +127,10 @@ AnswerForm choose_answer_form(std::string_view template_source,
                               const std::function<bool(std::string_view)>& has_token) {
     const CallForm calls = choose_calls(template_source);
     return {.calls = calls,
-            .thoughts = calls == CallForm::Harmony ? kHarmonyThoughts : choose_thoughts(template_source, has_token),
+            .thoughts = calls == CallForm::Harmony ? kHarmonyThoughts
+                        : calls == CallForm::Muse  ? kMuseThoughts
+                                                   : choose_thoughts(template_source, has_token),
+            .content = choose_content(template_source),
             .call_start = call_start(calls, template_source),
             .name_end = name_end(calls, template_source)};
 }
@@ -126,11 +143,11 @@ bool ends_in_thought(const AnswerForm& form, std::string_view prompt) {
 
 void open_thought(const AnswerForm& form, MarkedText& prompt) {
     prompt.bytes += form.thoughts.open;
-    if (form.calls != CallForm::Harmony) prompt.bytes += '\n';
+    if (!consists_of_messages(form.calls)) prompt.bytes += '\n';
 }
 
 void close_thought(const AnswerForm& form, MarkedText& prompt) {
-    if (form.calls == CallForm::Harmony)
+    if (consists_of_messages(form.calls))
         prompt.bytes.append(form.thoughts.close).append("<|start|>assistant");
     else
         prompt.bytes.append("\n").append(form.thoughts.close).append("\n\n");
@@ -138,16 +155,25 @@ void close_thought(const AnswerForm& form, MarkedText& prompt) {
 
 void open_content(const AnswerForm& form, MarkedText& prompt) {
     if (form.calls == CallForm::Harmony) prompt.bytes += "<|channel|>final<|message|>";
+    if (form.calls == CallForm::Muse) prompt.bytes += " to=user<|message|>";
 }
 
 std::string append_call_start(const AnswerForm& form, const std::optional<std::string>& name, MarkedText& prompt) {
     CHECK(form.calls != CallForm::None, "a form without calls");
     const std::size_t begin = prompt.bytes.size();
     if (ends_in_thought(form, prompt.bytes)) close_thought(form, prompt);
+    const auto say_name = [&] {
+        append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + name->size()});
+        prompt.bytes += *name;
+    };
+    if (name && form.calls == CallForm::Muse) {  // the name stands in the header, too
+        prompt.bytes += " to=";
+        say_name();
+    }
     prompt.bytes += form.call_start;
     if (name) {
-        append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + name->size()});
-        prompt.bytes.append(*name).append(form.name_end);
+        say_name();
+        prompt.bytes += form.name_end;
     }
     return prompt.bytes.substr(begin);
 }

@@ -13,12 +13,17 @@
 // |                              |         | functools[...] (Granite 3 writes the list, too)                       |
 // | <|start|>, <|channel|> and   | Harmony | <|channel|>commentary to=functions.N <|constrain|>json<|message|>A    |
 // | <|message|>                  |         | (gpt-oss; thoughts are messages, too: harmony_reader.h)               |
+// | <atem:invoke or              | Muse    | to=N<|message|><atem:function_calls> <atem:invoke name="N">            |
+// | to=self<|message|>           |         | <atem:parameter name="K">V</atem:parameter> </atem:invoke>             |
+// |                              |         | </atem:function_calls> (thoughts are messages, too)                    |
 // | <|python_tag|>, or ipython   | Llama3  | {"name": N, "parameters": A} at the beginning of the answer, or after  |
 // | and <|start_header_id|>      |         | <|python_tag|>; several are separated by ";"                          |
 // | anything else                | None    | calls are not read; they are text                                     |
 //
 // Thoughts are between <think> and </think>, between [THINK] and [/THINK], or between <|channel>thought and <channel|>,
 // if the template writes one of the two marks, or else if the vocabulary has both as tokens.
+//
+// Content after a thought is between <response> and </response> if the template names both marks (Granite 3.3).
 #pragma once
 
 #include <cstdint>
@@ -31,10 +36,14 @@
 
 namespace slipstream {
 
-enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4, Gemma4, Harmony };
+enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4, Gemma4, Harmony, Muse };
 /// Returns the name for messages: "none", "hermes", "qwen-xml", "llama-3", "mistral", "phi-4",
-/// "gemma-4", "harmony".
+/// "gemma-4", "harmony", "muse".
 [[nodiscard]] std::string_view call_form_name(CallForm form);
+/// Returns whether an answer in this form is a series of messages, each with a header (harmony_reader.h).
+[[nodiscard]] constexpr bool consists_of_messages(CallForm form) {
+    return form == CallForm::Harmony || form == CallForm::Muse;
+}
 
 /// The marks around a thought, as views of string constants. Both are empty if the model has no thoughts.
 struct ThoughtMarks {
@@ -42,9 +51,17 @@ struct ThoughtMarks {
     [[nodiscard]] bool exist() const { return !open.empty(); }
 };
 
+/// The marks around the content of an answer, as views of string constants. Both are empty if content has no marks, as
+/// in most models.
+struct ContentMarks {
+    std::string_view open, close;
+    [[nodiscard]] bool exist() const { return !open.empty(); }
+};
+
 struct AnswerForm {
     CallForm calls = CallForm::None;
     ThoughtMarks thoughts;
+    ContentMarks content;
     // Views of string constants, spelt as the template writes them: `call_start` is the text with which a call begins,
     // up to the name of the tool; `name_end` is the text between that name and the arguments. Both are empty if `calls`
     // is None.
@@ -61,7 +78,7 @@ struct AnswerForm {
 [[nodiscard]] bool ends_in_thought(const AnswerForm& form, std::string_view prompt);
 
 /// Append to a prompt, as template text, what a model writes before a thought, after it, and before the content of an
-/// answer (Harmony alone has such a mark). The form must have thoughts.
+/// answer (only forms that consist of messages have such a mark). The form must have thoughts.
 void open_thought(const AnswerForm& form, MarkedText& prompt);
 void close_thought(const AnswerForm& form, MarkedText& prompt);
 void open_content(const AnswerForm& form, MarkedText& prompt);

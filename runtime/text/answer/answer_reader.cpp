@@ -26,14 +26,20 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
       thought_end_(form.thoughts.close),
       state_(start == Start::Thought && form.thoughts.exist() ? State::Thought : State::Beginning) {
     constexpr unsigned kFirst = states(State::Beginning, State::AfterThought, State::AfterCall);
-    constexpr unsigned kAny = kFirst | states(State::Content);
+    constexpr unsigned kAny = kFirst | states(State::Content, State::MarkedContent, State::AfterContent);
     drops_space_ = state_ == State::Thought;
-    if (form.calls == CallForm::Harmony) {
-        harmony_.emplace(!tools_.empty(),
+    if (consists_of_messages(form.calls)) {
+        harmony_.emplace(form.calls == CallForm::Muse ? HarmonyReader::Dialect::Muse : HarmonyReader::Dialect::GptOss,
+                         tools_,
                          start == Start::Thought ? HarmonyReader::Start::Thought : HarmonyReader::Start::Header);
         return;
     }
     if (form.thoughts.exist()) marks_.push_back({form.thoughts.open, Effect::OpensThought, states(State::Beginning)});
+    if (form.content.exist()) {
+        marks_.push_back({form.content.open, Effect::OpensContent, states(State::Beginning, State::AfterThought)});
+        marks_.push_back(
+            {form.content.close, Effect::ClosesContent, states(State::MarkedContent, State::AfterContent)});
+    }
     const unsigned after_call = states(State::AfterCall);
     const auto add_bare_calls = [&] {
         marks_.push_back({"{", Effect::BeginsCall, kFirst, true});
@@ -43,6 +49,7 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
     switch (calls_) {
         case CallForm::None:
         case CallForm::Harmony:
+        case CallForm::Muse:
             break;
         case CallForm::Hermes:
             marks_.push_back({"<tool_call>", Effect::OpensCall, kAny});
@@ -97,11 +104,12 @@ std::vector<AnswerPiece> AnswerReader::finish() {
         return std::exchange(out_, {});
     }
     if (state_ == State::InCall) {
-        state_ = State::Content;
+        state_ = text_state_;
         call_.reset();
     } else if (state_ != State::Thought) {
         static_cast<void>(take_mark());  // a mark that waited because a longer mark begins with it
     }
+    if (state_ == State::AfterContent && n_space_ == pending_.size()) forget_pending();
     flush_pending();
     return std::exchange(out_, {});
 }
@@ -135,7 +143,7 @@ void AnswerReader::step_text(char c) {
     const bool is_alone = begun.size() == 1;
     if (!is_alone) pending_.pop_back();
     flush_pending();
-    state_ = State::Content;
+    state_ = text_state_;
     if (!is_alone) step_text(c);
 }
 
@@ -210,6 +218,18 @@ void AnswerReader::enter(const Mark& mark) {
             forget_pending();
             state_ = State::Thought;
             return;
+        case Effect::OpensContent:
+            forget_pending();
+            state_ = text_state_ = State::MarkedContent;
+            return;
+        case Effect::ClosesContent:
+            emit(AnswerPiece::Kind::Content, closing_);
+            closing_ = std::exchange(pending_, {});
+            n_space_ = 0;
+            closing_.erase(0, std::exchange(n_skipped_, 0));
+            drops_space_ = false;
+            state_ = State::AfterContent;
+            return;
         case Effect::Separates:
             forget_pending();
             return;
@@ -236,12 +256,13 @@ void AnswerReader::enter(const Mark& mark) {
 // cannot belong to the call and may begin another mark.
 void AnswerReader::fail_call(char c) {
     call_.reset();
-    state_ = State::Content;
+    state_ = text_state_;
     flush_pending();
     step_text(c);
 }
 
 void AnswerReader::flush_pending() {
+    emit(AnswerPiece::Kind::Content, closing_);  // text follows it, so it closed nothing
     const std::size_t n_dropped = std::max(drops_space_ ? n_space_ : 0, n_skipped_);
     emit(state_ == State::Thought ? AnswerPiece::Kind::Thought : AnswerPiece::Kind::Content,
          std::string_view(pending_).substr(n_dropped));
@@ -253,6 +274,7 @@ void AnswerReader::flush_pending() {
 // call, unless the caller resets drops_space_.
 void AnswerReader::forget_pending() {
     pending_.clear();
+    closing_.clear();
     n_space_ = n_skipped_ = 0;
     drops_space_ = true;
 }

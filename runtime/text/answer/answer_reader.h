@@ -7,13 +7,15 @@
 //   as the model wrote it: a call that is no valid JSON, has no name, or is cut off at the end of the answer.
 // - A call is a piece only when it is complete, so a client never gets half a call. A missing closing mark does not
 //   matter.
+// - Marks around the content of an answer (Granite 3.3) are dropped if the opening one begins the answer or follows the
+//   thought, and only a call or nothing follows the closing one.
 // - A thought begins only at the beginning of the answer; a mark in the middle of a sentence is content. Calls in
 //   thoughts and in strings of arguments are not calls.
 // - Calls are read only if tools are offered. A call of an unknown tool is a call, since its marks say so.
 // - In the forms Hermes and Llama 3, a JSON object at the beginning of the answer or after a call, also in a fence of
 //   Markdown (```json), is a call if it has arguments and the name of an offered tool. Llama 3 writes no other form;
 //   small models of Qwen (2.5 Coder) often forget the marks.
-// - Answers in the form Harmony are messages in channels, thoughts among them (harmony_reader.h).
+// - Answers in the forms Harmony and Muse are messages with headers, thoughts among them (harmony_reader.h).
 //
 // No input makes the reader throw. The time is linear in the length of the answer: text that failed to be a call is not
 // searched again, except for the byte at which it failed.
@@ -59,8 +61,17 @@ public:
     [[nodiscard]] bool in_thought() const { return harmony_ ? harmony_->in_thought() : state_ == State::Thought; }
 
 private:
-    enum class State : std::uint8_t { Beginning, Content, Thought, AfterThought, InCall, AfterCall };
-    enum class Effect : std::uint8_t { OpensThought, OpensCall, BeginsCall, Separates };
+    enum class State : std::uint8_t {
+        Beginning,
+        Content,
+        MarkedContent,  // content after its opening mark
+        AfterContent,   // after the closing mark of content
+        Thought,
+        AfterThought,
+        InCall,
+        AfterCall,
+    };
+    enum class Effect : std::uint8_t { OpensThought, OpensContent, ClosesContent, OpensCall, BeginsCall, Separates };
     /// A text that opens or separates thoughts and calls, if it appears in one of the states `states`.
     struct Mark {
         std::string_view text;
@@ -82,11 +93,13 @@ private:
     void emit(AnswerPiece::Kind kind, std::string_view text);
 
     OfferedTools tools_;
-    std::optional<HarmonyReader> harmony_;  // reads all of the answer if its form is CallForm::Harmony
+    std::optional<HarmonyReader> harmony_;  // reads all of the answer if its form consists of messages
     CallForm calls_;
     std::string_view thought_end_;
     std::vector<Mark> marks_;
     State state_;
+    State text_state_ = State::Content;  // the state of content: Content or MarkedContent
+    std::string closing_;                // held back in AfterContent: the closing mark and the white space before it
     // Text that is held back: white space, then a prefix of a mark; inside a call, all text since the last complete
     // call.
     std::string pending_;

@@ -45,5 +45,9 @@ protected:
 /// the schema of the tool in `tools` names for the parameter, or to a string if the schema names none or the value does
 /// not fit. `tools` must outlive the reader.
 [[nodiscard]] std::unique_ptr<CallReader> make_xml_call_reader(const OfferedTools& tools);
+/// Returns a reader of <atem:invoke name="NAME"><atem:parameter name="KEY">VALUE</atem:parameter></atem:invoke>, also
+/// of several such calls between <atem:function_calls> and </atem:function_calls>. It converts values as
+/// make_xml_call_reader() does. `tools` must outlive the reader.
+[[nodiscard]] std::unique_ptr<CallReader> make_atem_call_reader(const OfferedTools& tools);
 
 }  // namespace slipstream

@@ -1,5 +1,6 @@
-// Calls in the XML of Qwen3-Coder. It has no escapes, so a value may contain anything; it ends at a closing mark that
-// another parameter or the end of the call follows.
+// Calls in the XML of Qwen3-Coder, and in that of Muse Glimmer, which writes them in blocks and keeps the white space
+// of values. XML of both has no escapes, so a value may contain anything; it ends at a closing mark that another
+// parameter or the end of the call follows.
 #include <array>
 #include <optional>
 #include <string_view>
@@ -19,8 +20,30 @@ using jinja::Kind;
 using jinja::Value;
 using nlohmann::json;
 
-constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=";
-constexpr std::string_view kEndOfValue = "</parameter>", kEndOfCall = "</function>";
+// The marks of a notation. The name of a tool or a parameter follows `call` or `parameter`, up to `end_of_name`.
+struct XmlMarks {
+    std::string_view call, parameter, end_of_name, end_of_value, end_of_call;
+    std::string_view block, end_of_block;  // around calls, models may leave them out; empty: a call stands alone
+    bool trims_values;                     // a newline at each end of a value belongs to the notation
+
+    [[nodiscard]] bool has_blocks() const { return !block.empty(); }
+};
+constexpr XmlMarks kQwen{.call = "<function=",
+                         .parameter = "<parameter=",
+                         .end_of_name = ">",
+                         .end_of_value = "</parameter>",
+                         .end_of_call = "</function>",
+                         .block = {},
+                         .end_of_block = {},
+                         .trims_values = true};
+constexpr XmlMarks kAtem{.call = "<atem:invoke name=\"",
+                         .parameter = "<atem:parameter name=\"",
+                         .end_of_name = "\">",
+                         .end_of_value = "</atem:parameter>",
+                         .end_of_call = "</atem:invoke>",
+                         .block = "<atem:function_calls>",
+                         .end_of_block = "</atem:function_calls>",
+                         .trims_values = false};
 // Limits the name of a tool or a parameter, in bytes: longer than any name that a request can offer.
 constexpr std::size_t kMaxNameBytes = 256;
 
@@ -90,12 +113,14 @@ std::string to_json(const std::string& value, const AllowedTypes& types) {
 
 class XmlCallReader final : public CallReader {
 public:
-    explicit XmlCallReader(const OfferedTools& tools) : tools_(tools) {}
+    XmlCallReader(const XmlMarks& marks, const OfferedTools& tools) : marks_(marks), tools_(tools) {}
 
     Step push(char c) override {
         switch (state_) {
+            case State::BeforeBlock:
+                return match(c, {marks_.block, marks_.call}) ? Step::More : Step::Failed;
             case State::BeforeCall:
-                return match(c, {kFunction}) ? Step::More : Step::Failed;
+                return match(c, {marks_.call}) ? Step::More : Step::Failed;
             case State::Name:
                 return push_name(c, call_.name, State::AfterName);
             case State::AfterName:
@@ -104,16 +129,31 @@ public:
                 return push_name(c, key_, State::InValue);
             case State::InValue:
                 value_ += c;
-                if (c == '>' && value_.ends_with(kEndOfValue)) state_ = State::AfterValue;
+                if (c == '>' && value_.ends_with(marks_.end_of_value)) state_ = State::AfterValue;
                 return Step::More;
             case State::AfterValue:
                 return push_between(c);
+            case State::AfterCall:
+                if (!match(c, {marks_.call, marks_.end_of_block})) return Step::Failed;
+                return state_ == State::AfterBlock ? Step::End : Step::More;
+            case State::AfterBlock:
+                break;
         }
         return Step::Failed;
     }
 
 private:
-    enum class State : std::uint8_t { BeforeCall, Name, AfterName, Key, InValue, AfterValue };
+    enum class State : std::uint8_t {
+        BeforeBlock,  // before a block or a call
+        BeforeCall,
+        Name,
+        AfterName,
+        Key,
+        InValue,
+        AfterValue,
+        AfterCall,  // in a block or after a call without one
+        AfterBlock,
+    };
 
     // Adds the byte `c` to held_, which is white space and then the beginning of one of `marks`, and returns whether
     // that is still so. A mark that is now complete is passed to on_mark(), which empties held_.
@@ -136,26 +176,38 @@ private:
         held_.clear();
         n_space_ = 0;
         key_.clear();
-        state_ = mark == kFunction ? State::Name : State::Key;
-        is_over_ = mark == kEndOfCall;
+        if (mark == marks_.block) {
+            state_ = State::BeforeCall;
+        } else if (mark == marks_.end_of_block) {
+            state_ = State::AfterBlock;
+        } else if (mark == marks_.call) {
+            state_ = State::Name;
+            call_ = {};
+            arguments_.clear();
+        } else {
+            state_ = mark == marks_.parameter ? State::Key : State::AfterCall;
+        }
     }
 
     Step push_name(char c, std::string& name, State next) {
-        if (c == '>') {
+        name += c;
+        if (name.ends_with(marks_.end_of_name)) {
+            name.resize(name.size() - marks_.end_of_name.size());
             if (name.empty()) return Step::Failed;
             state_ = next;
             return Step::More;
         }
-        if (is_space(c) || c == '<' || name.size() == kMaxNameBytes) return Step::Failed;
-        name += c;
+        // A quotation mark is a part of a name only if names are not quoted.
+        const bool is_after_quote = marks_.end_of_name.front() == '"' && name.find('"') < name.size() - 1;
+        if (is_space(c) || c == '<' || is_after_quote || name.size() > kMaxNameBytes) return Step::Failed;
         return Step::More;
     }
 
     Step push_between(char c) {
-        if (match(c, {kParameter, kEndOfCall})) {
-            if (!is_over_) return Step::More;
+        if (match(c, {marks_.parameter, marks_.end_of_call})) {
+            if (state_ != State::AfterCall) return Step::More;
             call_.arguments = "{" + arguments_ + "}";
-            return Step::LastCall;
+            return marks_.has_blocks() ? Step::Call : Step::LastCall;
         }
         if (state_ == State::AfterName) return Step::Failed;
         value_ += held_;  // the closing mark was a part of the value
@@ -166,19 +218,21 @@ private:
     }
 
     void end_value() {
-        value_.resize(value_.size() - kEndOfValue.size());
-        if (value_.starts_with('\n')) value_.erase(0, 1);
-        if (value_.ends_with('\n')) value_.pop_back();
+        value_.resize(value_.size() - marks_.end_of_value.size());
+        if (marks_.trims_values) {
+            if (value_.starts_with('\n')) value_.erase(0, 1);
+            if (value_.ends_with('\n')) value_.pop_back();
+        }
         if (!arguments_.empty()) arguments_ += ", ";
         arguments_ += to_json_string(key_) + ": " + to_json(value_, types_of(find_tool(tools_, call_.name), key_));
         value_.clear();
     }
 
+    const XmlMarks& marks_;
     const OfferedTools& tools_;
-    State state_ = State::BeforeCall;
+    State state_ = marks_.has_blocks() ? State::BeforeBlock : State::BeforeCall;
     std::string held_;         // white space, and the beginning of a mark
     std::size_t n_space_ = 0;  // leading white space of held_, bytes
-    bool is_over_ = false;
     std::string key_, value_;
     std::string arguments_;  // members of the JSON object of arguments, without its braces
 };
@@ -186,7 +240,11 @@ private:
 }  // namespace
 
 std::unique_ptr<CallReader> make_xml_call_reader(const OfferedTools& tools) {
-    return std::make_unique<XmlCallReader>(tools);
+    return std::make_unique<XmlCallReader>(kQwen, tools);
+}
+
+std::unique_ptr<CallReader> make_atem_call_reader(const OfferedTools& tools) {
+    return std::make_unique<XmlCallReader>(kAtem, tools);
 }
 
 }  // namespace slipstream

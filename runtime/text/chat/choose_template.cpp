@@ -79,6 +79,52 @@ constexpr std::string_view kPhi3 = R"jinja({%- for message in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})jinja";
 
+constexpr std::string_view kPhi4 = R"jinja({%- for message in messages -%}
+    {{- '<|im_start|>' ~ message.role ~ '<|im_sep|>' ~ message.content ~ '<|im_end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_sep|>' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kPhi4Mini = R"jinja({%- for message in messages -%}
+    {{- '<|' ~ message.role ~ '|>' ~ message.content ~ '<|end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kGemma4 = R"jinja({{- bos_token -}}
+{#- The mark of thoughts stands at the beginning of the system turn. An answer that shall not think begins after an
+    empty thought, <|channel>thought. -#}
+{%- set thinks = enable_thinking is defined and enable_thinking -%}
+{%- if thinks and (not messages or messages[0].role != 'system') -%}
+    {{- '<|turn>system\n<|think|><turn|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {{- '<|turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' -}}
+    {%- if thinks and loop.first and message.role == 'system' -%}{{- '<|think|>' -}}{%- endif -%}
+    {{- message.content|trim ~ '<turn|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|turn>model\n' -}}
+    {%- if not thinks -%}{{- '<|channel>thought\n<channel|>' -}}{%- endif -%}
+{%- endif -%})jinja";
+
+constexpr std::string_view kMuse = R"jinja({{- bos_token -}}
+{%- set effort = reasoning_effort if reasoning_effort is defined and reasoning_effort else 'high' -%}
+{%- set last = '\n\nReasoning strength: ' ~ effort ~ '.\n\n# Valid recipients: "self", "user".<|eot|>' -%}
+{%- if not messages or messages[0].role != 'system' -%}
+    {{- '<|start|>system<|message|>You are a helpful AI assistant.' ~ last -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message.role == 'assistant' -%}
+        {%- if message.reasoning_content -%}
+            {{- '<|start|>assistant to=self<|message|>' ~ message.reasoning_content ~ '<|eom|>' -}}
+        {%- endif -%}
+        {{- '<|start|>assistant to=user<|message|>' ~ message.content ~ '<|eot|>' -}}
+    {%- else -%}
+        {{- '<|start|>' ~ message.role ~ '<|message|>' ~ message.content -}}
+        {{- last if message.role == 'system' else '<|eot|>' -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%})jinja";
+
 constexpr std::string_view kDeepseek = R"jinja({{- bos_token -}}
 {%- for message in messages -%}
     {%- if message.role == 'system' -%}
@@ -107,6 +153,18 @@ constexpr std::string_view kMistral = R"jinja({{- bos_token -}}
     {%- else -%}
         {{- '[INST] ' ~ ns.before ~ message.content ~ '[/INST]' -}}
         {%- set ns.before = '' -%}
+    {%- endif -%}
+{%- endfor -%})jinja";
+
+// The prompt format of Mistral models whose tokenizer has version 7 or later: Mistral Small 3, Ministral 3.
+constexpr std::string_view kMistralV7 = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {{- '[SYSTEM_PROMPT]' ~ message.content ~ '[/SYSTEM_PROMPT]' -}}
+    {%- elif message.role == 'assistant' -%}
+        {{- message.content ~ eos_token -}}
+    {%- else -%}
+        {{- '[INST]' ~ message.content ~ '[/INST]' -}}
     {%- endif -%}
 {%- endfor -%})jinja";
 
@@ -166,30 +224,41 @@ constexpr std::string_view kPlain = R"jinja({{- bos_token -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '### Response:\n' -}}{%- endif -%})jinja";
 
-constexpr std::array<TemplateFamily, 11> kFamilies = {{{"chatml", kChatml, "<|im_end|>"},
+constexpr std::array<TemplateFamily, 16> kFamilies = {{{"chatml", kChatml, "<|im_end|>"},
                                                        {"llama-3", kLlama3, "<|eot_id|>"},
                                                        {"gemma", kGemma, "<end_of_turn>"},
                                                        {"phi-3", kPhi3, "<|end|>"},
+                                                       {"phi-4", kPhi4, "<|im_end|>"},
+                                                       {"phi-4-mini", kPhi4Mini, "<|end|>"},
+                                                       {"gemma-4", kGemma4, "<turn|>"},
+                                                       {"muse", kMuse, "<|eot|>"},
                                                        {"deepseek", kDeepseek, ""},
                                                        {"zephyr", kZephyr, ""},
                                                        {"mistral", kMistral, ""},
                                                        {"mistral-v1", kMistralV1, ""},
+                                                       {"mistral-v7", kMistralV7, ""},
                                                        {"llama-2", kLlama2, ""},
                                                        {"vicuna", kVicuna, ""},
                                                        {"plain", kPlain, "### Instruction:"}}};
 
-// A family, and the special tokens by which it is recognised: both must be in the vocabulary.
+// A family, and the special tokens by which it is recognised: both must be in the vocabulary. The first row that
+// matches decides, so a family whose vocabulary has the tokens of another comes before it.
 struct Mark {
     std::string_view family;
     std::array<std::string_view, 2> tokens;
 };
-constexpr std::array<Mark, 7> kMarks = {{{"chatml", {"<|im_start|>", "<|im_end|>"}},
-                                         {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}},
-                                         {"gemma", {"<start_of_turn>", "<end_of_turn>"}},
-                                         {"phi-3", {"<|assistant|>", "<|end|>"}},
-                                         {"deepseek", {"<｜User｜>", "<｜Assistant｜>"}},
-                                         {"zephyr", {"<|user|>", "<|assistant|>"}},
-                                         {"mistral", {"[INST]", "[/INST]"}}}};
+constexpr std::array<Mark, 12> kMarks = {{{"phi-4", {"<|im_start|>", "<|im_sep|>"}},
+                                          {"chatml", {"<|im_start|>", "<|im_end|>"}},
+                                          {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}},
+                                          {"gemma", {"<start_of_turn>", "<end_of_turn>"}},
+                                          {"gemma-4", {"<|turn>", "<turn|>"}},
+                                          {"muse", {"<|message|>", "<|eom|>"}},
+                                          {"phi-4-mini", {"<|end|>", "<|tool_response|>"}},
+                                          {"phi-3", {"<|assistant|>", "<|end|>"}},
+                                          {"deepseek", {"<｜User｜>", "<｜Assistant｜>"}},
+                                          {"zephyr", {"<|user|>", "<|assistant|>"}},
+                                          {"mistral-v7", {"[SYSTEM_PROMPT]", "[INST]"}},
+                                          {"mistral", {"[INST]", "[/INST]"}}}};
 
 // A family, and the words of a model's name by which it is recognised: the name must contain both. Names without "chat"
 // or "instruct" may belong to models that were not trained for conversations. The first row that matches decides.

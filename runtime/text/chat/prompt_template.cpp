@@ -93,6 +93,12 @@ MarkedText PromptTemplate::render(const TemplateValue& messages, const TemplateA
                             {.cancel = cancel});
 }
 
+std::string_view PromptTemplate::thinking_variable() const {
+    for (const std::string_view name : kThinkingVariables)
+        if (reads(name)) return name;
+    return {};
+}
+
 std::vector<std::string> PromptTemplate::arguments_read() const {
     constexpr std::array<std::string_view, 4> kOurs{"messages", "add_generation_prompt", "bos_token", "eos_token"};
     std::vector<std::string> names = template_.variables();

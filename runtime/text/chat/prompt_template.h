@@ -9,6 +9,7 @@
 // control token, the ids are those of transformers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <ctime>
 #include <optional>
@@ -46,6 +47,10 @@ using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 /// that no control token is made of them. A message whose role is "system" or "developer" is returned unchanged.
 [[nodiscard]] TemplateValue said_message(const TemplateValue& message);
 
+/// Names of the variables with which templates turn thoughts on and off. A template that reads several goes by the
+/// first.
+inline constexpr std::array<std::string_view, 2> kThinkingVariables{"enable_thinking", "thinking"};
+
 class PromptTemplate {
 public:
     /// `turn_end` is the text that ends an answer in this template, besides the end token, or empty. `tokenizer` is
@@ -68,6 +73,9 @@ public:
     [[nodiscard]] const std::string& source() const { return template_.source(); }
     /// Returns whether the template reads `variable`.
     [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
+    /// Returns the name of the variable with which the template turns thoughts on and off, "enable_thinking" or
+    /// "thinking" (Granite 3.3); an empty text if it reads neither.
+    [[nodiscard]] std::string_view thinking_variable() const;
     /// Returns how the model writes thoughts and tool calls, by the marks of the template and the vocabulary.
     [[nodiscard]] const AnswerForm& answer_form() const { return answer_form_; }
     /// Returns the names of the variables that the template reads, sorted, without those that the conversation and the

@@ -266,12 +266,19 @@ bool is_harmony(const PromptTemplate* form) {
     return form != nullptr && form->answer_form().calls == CallForm::Harmony;
 }
 
-// Returns `tools` with an empty description where a function has none: templates of the harmony format need one.
-TemplateValue with_descriptions(const TemplateValue& tools) {
+bool is_muse(const PromptTemplate* form) {
+    return form != nullptr && form->answer_form().calls == CallForm::Muse;
+}
+
+// Returns `tools` with an empty description where a function has none: templates of the harmony format and of Muse
+// Glimmer need one. `with_parameters`: also with an empty schema where a function has none, which Muse Glimmer's needs.
+TemplateValue with_descriptions(const TemplateValue& tools, bool with_parameters) {
     std::vector<TemplateValue> described;
     for (const TemplateValue& tool : tools.items()) {
         Dict fields = tool.dict(), function = tool.dict().find("function")->dict();
         if (find_field(function, "description") == nullptr) function.set("description", TemplateValue(""));
+        if (with_parameters && find_field(function, "parameters") == nullptr)
+            function.set("parameters", parse_template_json(R"({"type": "object", "properties": {}})", "a schema"));
         fields.set("function", TemplateValue::dict(std::move(function)));
         described.push_back(TemplateValue::dict(std::move(fields)));
     }
@@ -287,7 +294,8 @@ void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::
     if (form != nullptr && takes_tools_as_text(*form)) {
         put_tools_into_system(tools.values, turns);
     } else if (form != nullptr && form->reads("tools")) {
-        made.arguments.emplace_back("tools", is_harmony(form) ? with_descriptions(tools.values) : tools.values);
+        const bool needs_all = is_harmony(form) || is_muse(form);
+        made.arguments.emplace_back("tools", needs_all ? with_descriptions(tools.values, is_muse(form)) : tools.values);
     } else if (form != nullptr && form->reads(kFunctions)) {
         made.arguments.emplace_back(kFunctions, functions_of(tools.values));
     } else {
@@ -325,7 +333,14 @@ void add_thinking(const RequestedConversation& request, const PromptTemplate* fo
         if (!request.reasoning_effort.is_text()) throw FieldError(kEffort, "must be a text");
         add_if_read(kEffort, request.reasoning_effort, form, arguments);
     }
-    if (!request.thinking.is_none()) add_if_read("enable_thinking", request.thinking, form, arguments);
+    if (form == nullptr) return;
+    // Clients write chat_template_kwargs for enable_thinking, the usual name, whatever the template calls it.
+    TemplateValue thinking = request.thinking;
+    for (const std::string_view name : kThinkingVariables)
+        if (const auto given = std::ranges::find(arguments, name, &TemplateArguments::value_type::first);
+            thinking.is_none() && given != arguments.end() && !form->reads(name))
+            thinking = given->second;
+    if (!thinking.is_none()) add_if_read(form->thinking_variable(), thinking, form, arguments);
 }
 
 // Throws FieldError for a format other than text: an answer cannot be held to a format yet, and without an error the
@@ -395,6 +410,29 @@ void join_texts(Turn& turn) {
     turn.reasoning->append(kParagraph).append(std::exchange(turn.content, {}));
     for (const std::string_view key : kReasoningKeys)
         if (turn.more.find(key) != nullptr) turn.more.set(key, TemplateValue::said(*turn.reasoning));
+}
+
+// Muse Glimmer writes a text to the user and then calls as messages of one answer, but its template leaves out the text
+// of a message with calls: divides such messages into the text, which does not end the turn, and the calls.
+std::vector<Turn> with_texts_apart(std::vector<Turn> turns) {
+    std::vector<Turn> divided;
+    for (Turn& turn : turns) {
+        if (!turn.has_calls || turn.content.empty()) {
+            divided.push_back(std::move(turn));
+            continue;
+        }
+        Turn calls{.role = "assistant", .has_calls = true};
+        calls.more.set("tool_calls", *turn.more.find("tool_calls"));
+        Dict more;
+        for (const auto& [key, value] : turn.more.items())
+            if (key.view() != "tool_calls") more.set(key, value);
+        more.set("end_turn", TemplateValue(false));
+        turn.more = std::move(more);
+        turn.has_calls = false;
+        divided.push_back(std::move(turn));
+        divided.push_back(std::move(calls));
+    }
+    return divided;
 }
 
 // Removes from `results` that of the call with the id `id` (null: none), or else the first that names no call, and
@@ -481,6 +519,7 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
         std::ranges::for_each(turns, join_texts);
         turns = with_single_calls(std::move(turns));
     }
+    if (is_muse(form)) turns = with_texts_apart(std::move(turns));
 
     write_calls(form, turns);
 

@@ -18,7 +18,9 @@
 //   and a message with several calls becomes one for each call, with its result after it.
 // - The text of an assistant's message at the end is continued, unless it has calls or is the only message: templates
 //   need another one.
-// - `reasoning_effort` goes to a template that reads it, and `thinking` to one that reads `enable_thinking`. A
+// - For the template of Muse Glimmer, a message with a text and calls becomes two messages.
+// - `reasoning_effort` goes to a template that reads it, and `thinking` to the variable with which the template turns
+//   thoughts on and off (PromptTemplate::thinking_variable()). So does a template argument with another such name. A
 //   `response_format` other than text is refused.
 // - Tools are refused if the template has no place for them. `tool_choice` "none" leaves them in the prompt, so that a
 //   kept prompt stays valid, but calls are then not read.

@@ -205,15 +205,16 @@ bool ends_text_by_name(std::string_view spelling) {
 }
 
 bool ends_message_alone(std::string_view spelling, const std::function<bool(std::string_view)>& has_token) {
-    return spelling == "<|end|>" && has_token("<|return|>") && has_token("<|call|>");
+    return (spelling == "<|end|>" && has_token("<|return|>") && has_token("<|call|>")) ||
+           (spelling == "<|eom|>" && has_token("<|start|>") && has_token("<|message|>"));
 }
 
 bool is_answer_mark(std::string_view spelling) {
-    constexpr std::array<std::string_view, 21> spellings = {
-        "<|start|>",    "<|channel|>",    "<|message|>",   "<|constrain|>", "<|channel>",    "<channel|>",
-        "<|tool_call>", "<tool_call|>",   "<|\"|>",        "<think>",       "</think>",      "[THINK]",
-        "[/THINK]",     "<tool_call>",    "</tool_call>",  "[TOOL_CALLS]",  "<|tool_call|>", "[ARGS]",
-        "[CALL_ID]",    "<|python_tag|>", "<|/tool_call|>"};
+    constexpr std::array<std::string_view, 22> spellings = {
+        "<|start|>",    "<|channel|>",    "<|message|>",    "<|constrain|>", "<|channel>",    "<channel|>",
+        "<|tool_call>", "<tool_call|>",   "<|\"|>",         "<think>",       "</think>",      "[THINK]",
+        "[/THINK]",     "<tool_call>",    "</tool_call>",   "[TOOL_CALLS]",  "<|tool_call|>", "[ARGS]",
+        "[CALL_ID]",    "<|python_tag|>", "<|/tool_call|>", "<|eom|>"};
     return std::ranges::find(spellings, spelling) != spellings.end();
 }
 

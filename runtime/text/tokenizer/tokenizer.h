@@ -126,7 +126,8 @@ struct TokenizerParts {
 [[nodiscard]] bool ends_text_by_name(std::string_view spelling);
 
 /// Returns whether the token ends a message but not the answer, although other models end texts with a token of this
-/// name: "<|end|>" in vocabularies of the harmony format (gpt-oss), which have "<|return|>" and "<|call|>".
+/// name: "<|end|>" in vocabularies of the harmony format (gpt-oss), which have "<|return|>" and "<|call|>"; "<|eom|>"
+/// in those of Muse Glimmer, which have "<|start|>" and "<|message|>".
 [[nodiscard]] bool ends_message_alone(std::string_view spelling,
                                       const std::function<bool(std::string_view)>& has_token);
 
