@@ -178,6 +178,21 @@ const TinyModelOptions kIq4Xs{
     .d_model = 256, .d_ff = 256, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::IQ4_XS};
 const TinyModelOptions kQ2K{
     .d_model = 256, .d_ff = 512, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::Q2_K};
+// Fewer weights, since the scalar kernels are slow.
+const TinyModelOptions kSmallIq4Xs{.d_model = 256,
+                                   .d_ff = 256,
+                                   .n_layers = 1,
+                                   .n_q_heads = 4,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 64,
+                                   .weight_type = DType::IQ4_XS};
+const TinyModelOptions kSmallQ2K{.d_model = 256,
+                                 .d_ff = 256,
+                                 .n_layers = 1,
+                                 .n_q_heads = 4,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 64,
+                                 .weight_type = DType::Q2_K};
 const TinyModelOptions kMixed{.n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70};
 
 const TinyModelOptions kQ8{.kv_dtype = DType::Q8_0};
@@ -201,9 +216,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"scalar_mxfp4", kMxfp4, CpuForm::Scalar}, Case{"avx2_mxfp4", kMxfp4, CpuForm::Avx2},
         Case{"avx512_vnni_mxfp4", kMxfp4, CpuForm::Avx512Vnni}, Case{"scalar_iq4_nl", kIq4Nl, CpuForm::Scalar},
         Case{"avx2_iq4_nl", kIq4Nl, CpuForm::Avx2}, Case{"avx512_vnni_iq4_nl", kIq4Nl, CpuForm::Avx512Vnni},
-        Case{"scalar_iq4_xs", kIq4Xs, CpuForm::Scalar}, Case{"avx2_iq4_xs", kIq4Xs, CpuForm::Avx2},
+        Case{"scalar_iq4_xs", kSmallIq4Xs, CpuForm::Scalar}, Case{"avx2_iq4_xs", kIq4Xs, CpuForm::Avx2},
         Case{"avx512_vnni_iq4_xs", kIq4Xs, CpuForm::Avx512Vnni},
-        Case{"avx512_bf16_iq4_xs", kIq4Xs, CpuForm::Avx512Bf16}, Case{"scalar_q2_k", kQ2K, CpuForm::Scalar},
+        Case{"avx512_bf16_iq4_xs", kIq4Xs, CpuForm::Avx512Bf16}, Case{"scalar_q2_k", kSmallQ2K, CpuForm::Scalar},
         Case{"avx2_q2_k", kQ2K, CpuForm::Avx2}, Case{"avx512_vnni_q2_k", kQ2K, CpuForm::Avx512Vnni},
         Case{"avx512_bf16_q2_k", kQ2K, CpuForm::Avx512Bf16}),
     [](const auto& which) { return std::string(which.param.name); });
