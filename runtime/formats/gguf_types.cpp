@@ -65,7 +65,8 @@ std::string served_type_names() {
 }
 
 std::string_view served_file_kinds() {
-    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S, IQ4_NL, IQ4_XS, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K";
+    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q5_1, Q5_0, Q4_K_M, Q4_K_S, Q4_1, Q4_0, MXFP4_MOE, IQ4_NL, IQ4_XS, "
+           "Q3_K_L, Q3_K_M, Q3_K_S or Q2_K";
 }
 
 }  // namespace slipstream

@@ -287,17 +287,8 @@ TEST_P(GgufArchitecture, GivesTheGoldenLogits) {
 }
 
 // Each greedy token is the most likely one after those before it.
-class GreedyText : public testing::TestWithParam<std::string> {};
-
-TEST_P(GreedyText, IsThatOfTransformers) {
-    GoldenModel golden = load_golden_model(GetParam());
-    ASSERT_EQ(golden.greedy.size(), 64U);
-    const std::size_t n_prompt = golden.tokens.size();
-    golden.tokens.insert(golden.tokens.end(), golden.greedy.begin(), golden.greedy.end());
-    golden.context_tokens = static_cast<std::int64_t>(golden.tokens.size());
-    const TempFolder folder;
-    write_hugging_face(golden, folder.path());
-    const auto files = ModelFiles::open(folder.path());
+void expect_greedy_text(const std::filesystem::path& path, const GoldenModel& golden, std::size_t n_prompt) {
+    const auto files = ModelFiles::open(path);
     const auto vocab = static_cast<std::size_t>(golden.vocab);
     for (const CpuForm form : kCpuForms) {
         if (!cpu_has_form(form)) continue;
@@ -305,9 +296,26 @@ TEST_P(GreedyText, IsThatOfTransformers) {
         for (std::size_t i = 0; i < golden.greedy.size(); ++i) {
             const auto row = logits.begin() + static_cast<std::ptrdiff_t>((n_prompt + i - 1) * vocab);
             const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row;
-            ASSERT_EQ(best, golden.greedy[i]) << cpu_form_name(form) << ", token " << i;
+            ASSERT_EQ(best, golden.greedy[i]) << files->format() << ", " << cpu_form_name(form) << ", token " << i;
         }
     }
+}
+
+class GreedyText : public testing::TestWithParam<std::string> {};
+
+TEST_P(GreedyText, IsThatOfTransformersInBothFormats) {
+    GoldenModel golden = load_golden_model(GetParam());
+    ASSERT_EQ(golden.greedy.size(), 64U);
+    const std::size_t n_prompt = golden.tokens.size();
+    golden.tokens.insert(golden.tokens.end(), golden.greedy.begin(), golden.greedy.end());
+    golden.context_tokens = static_cast<std::int64_t>(golden.tokens.size());
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path());
+    expect_greedy_text(folder.path(), golden, n_prompt);
+    if (!has_gguf_form(golden)) return;
+    const TempFolder gguf_folder;
+    write_golden_gguf(golden, gguf_folder.path() / "model.gguf");
+    expect_greedy_text(gguf_folder.path() / "model.gguf", golden, n_prompt);
 }
 
 std::vector<std::string> names_with_greedy_text() {
@@ -405,10 +413,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 70U);
-    EXPECT_EQ(names_with_gguf_form().size(), 52U);
+    EXPECT_EQ(golden_model_names().size(), 71U);
+    EXPECT_EQ(names_with_gguf_form().size(), 53U);
     EXPECT_EQ(names_with_q8_logits().size(), 5U);
-    EXPECT_EQ(names_with_greedy_text().size(), 25U);
+    EXPECT_EQ(names_with_greedy_text().size(), 31U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

@@ -178,6 +178,21 @@ const TinyModelOptions kIq4Xs{
     .d_model = 256, .d_ff = 256, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::IQ4_XS};
 const TinyModelOptions kQ2K{
     .d_model = 256, .d_ff = 512, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::Q2_K};
+// Fewer weights, since the scalar kernels are slow.
+const TinyModelOptions kSmallIq4Xs{.d_model = 256,
+                                   .d_ff = 256,
+                                   .n_layers = 1,
+                                   .n_q_heads = 4,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 64,
+                                   .weight_type = DType::IQ4_XS};
+const TinyModelOptions kSmallQ2K{.d_model = 256,
+                                 .d_ff = 256,
+                                 .n_layers = 1,
+                                 .n_q_heads = 4,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 64,
+                                 .weight_type = DType::Q2_K};
 const TinyModelOptions kMixed{.n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70};
 
 const TinyModelOptions kQ8{.kv_dtype = DType::Q8_0};
@@ -188,22 +203,24 @@ const TinyModelOptions kMixedQ8{
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ForwardTest,
-    testing::Values(Case{"scalar", kSmall, CpuForm::Scalar}, Case{"avx2", kSmall, CpuForm::Avx2},
-                    Case{"avx512", kSmall, CpuForm::Avx512}, Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
-                    Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
-                    Case{"avx512_bf16_odd_window", kOdd, CpuForm::Avx512Bf16},
-                    Case{"avx2_mixed_layers", kMixed, CpuForm::Avx2},
-                    Case{"avx512_mixed_layers", kMixed, CpuForm::Avx512}, Case{"scalar_q8_kv", kQ8, CpuForm::Scalar},
-                    Case{"avx2_odd_q8_kv_window", kOddQ8, CpuForm::Avx2},
-                    Case{"avx512_q8_kv_mixed_layers", kMixedQ8, CpuForm::Avx512},
-                    Case{"avx512_bf16_odd_q8_kv_window", kOddQ8, CpuForm::Avx512Bf16},
-                    Case{"avx2_q8_0", kQuantized, CpuForm::Avx2}, Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
-                    Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni},
-                    Case{"scalar_mxfp4", kMxfp4, CpuForm::Scalar}, Case{"avx2_mxfp4", kMxfp4, CpuForm::Avx2},
-                    Case{"avx512_vnni_mxfp4", kMxfp4, CpuForm::Avx512Vnni}, Case{"avx2_iq4_nl", kIq4Nl, CpuForm::Avx2},
-                    Case{"avx512_vnni_iq4_nl", kIq4Nl, CpuForm::Avx512Vnni}, Case{"avx2_iq4_xs", kIq4Xs, CpuForm::Avx2},
-                    Case{"avx512_bf16_iq4_xs", kIq4Xs, CpuForm::Avx512Bf16}, Case{"avx2_q2_k", kQ2K, CpuForm::Avx2},
-                    Case{"avx512_bf16_q2_k", kQ2K, CpuForm::Avx512Bf16}),
+    testing::Values(
+        Case{"scalar", kSmall, CpuForm::Scalar}, Case{"avx2", kSmall, CpuForm::Avx2},
+        Case{"avx512", kSmall, CpuForm::Avx512}, Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
+        Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
+        Case{"avx512_bf16_odd_window", kOdd, CpuForm::Avx512Bf16}, Case{"avx2_mixed_layers", kMixed, CpuForm::Avx2},
+        Case{"avx512_mixed_layers", kMixed, CpuForm::Avx512}, Case{"scalar_q8_kv", kQ8, CpuForm::Scalar},
+        Case{"avx2_odd_q8_kv_window", kOddQ8, CpuForm::Avx2},
+        Case{"avx512_q8_kv_mixed_layers", kMixedQ8, CpuForm::Avx512},
+        Case{"avx512_bf16_odd_q8_kv_window", kOddQ8, CpuForm::Avx512Bf16}, Case{"avx2_q8_0", kQuantized, CpuForm::Avx2},
+        Case{"avx512_q8_0", kQuantized, CpuForm::Avx512}, Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni},
+        Case{"scalar_mxfp4", kMxfp4, CpuForm::Scalar}, Case{"avx2_mxfp4", kMxfp4, CpuForm::Avx2},
+        Case{"avx512_vnni_mxfp4", kMxfp4, CpuForm::Avx512Vnni}, Case{"scalar_iq4_nl", kIq4Nl, CpuForm::Scalar},
+        Case{"avx2_iq4_nl", kIq4Nl, CpuForm::Avx2}, Case{"avx512_vnni_iq4_nl", kIq4Nl, CpuForm::Avx512Vnni},
+        Case{"scalar_iq4_xs", kSmallIq4Xs, CpuForm::Scalar}, Case{"avx2_iq4_xs", kIq4Xs, CpuForm::Avx2},
+        Case{"avx512_vnni_iq4_xs", kIq4Xs, CpuForm::Avx512Vnni},
+        Case{"avx512_bf16_iq4_xs", kIq4Xs, CpuForm::Avx512Bf16}, Case{"scalar_q2_k", kSmallQ2K, CpuForm::Scalar},
+        Case{"avx2_q2_k", kQ2K, CpuForm::Avx2}, Case{"avx512_vnni_q2_k", kQ2K, CpuForm::Avx512Vnni},
+        Case{"avx512_bf16_q2_k", kQ2K, CpuForm::Avx512Bf16}),
     [](const auto& which) { return std::string(which.param.name); });
 
 TEST(Forward, CancelledPassReturnsNothingAndTheNextOneIsWhole) {

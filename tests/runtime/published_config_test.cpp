@@ -432,12 +432,19 @@ struct GgufKeyValues {
     std::string scaling_type{};             // rope.scaling.type; empty: not there
     std::vector<std::uint8_t> pattern{};    // attention.sliding_window_pattern; empty: not there
     std::int64_t n_factors = 0;             // of the tensors rope_factors_long and _short
+    std::size_t n_kv_counts = 0;            // length of attention.head_count_kv, if it is an array
 
     [[nodiscard]] std::string description() const {
         GgufWriter file;
         file.set("general.architecture", architecture.c_str()).set("general.name", "published");
         const auto key = [&](const std::string& name) { return fmt::format("{}.{}", architecture, name); };
-        for (const auto& [name, value] : counts) file.set(key(name), static_cast<std::uint32_t>(value));
+        for (const auto& [name, value] : counts) {
+            const auto count = static_cast<std::uint32_t>(value);
+            if (name == "attention.head_count_kv" && n_kv_counts > 0)
+                file.set(key(name), gguf_array(std::vector<GgufBytes>(n_kv_counts, gguf_scalar(count))));
+            else
+                file.set(key(name), count);
+        }
         for (const auto& [name, value] : numbers) file.set(key(name), static_cast<float>(value));
         if (!scaling_type.empty()) file.set(key("rope.scaling.type"), scaling_type.c_str());
         if (!pattern.empty()) {
@@ -565,6 +572,35 @@ TEST(PublishedGguf, EveryKeyIsUsedOrRefusedOrKnownToMeanNothing) {
                      {"residual_scale", 0.22},
                      {"logit_scale", 16}}},
         of_vocabulary);
+    // Granite 4.0 Micro. Its files name the class of the hybrids, which have recurrent layers and experts beside these
+    // layers; llama.cpp's converter then writes the hybrids' keys, too.
+    expect_all_keys_known(
+        {.architecture = "granite",
+         .counts = with(sizes(40, 2560, 8192, 40, 8, 131072), {{"vocab_size", 100352},
+                                                               {"rope.dimension_count", 64},
+                                                               {"expert_count", 0},
+                                                               {"expert_used_count", 0},
+                                                               {"expert_shared_feed_forward_length", 8192},
+                                                               {"ssm.conv_kernel", 4},
+                                                               {"ssm.state_size", 128},
+                                                               {"ssm.group_count", 1},
+                                                               {"ssm.inner_size", 5120},
+                                                               {"ssm.time_step_rank", 80}}),
+         .numbers = {{"attention.layer_norm_rms_epsilon", 1e-5},
+                     {"rope.freq_base", 1e7},
+                     {"attention.scale", 0.015625},
+                     {"embedding_scale", 12},
+                     {"residual_scale", 0.22},
+                     {"logit_scale", 10}},
+         .n_kv_counts = 40},
+        {{"vocab_size", "the embedding's rows say it"},
+         {"expert_used_count", "there are no experts"},
+         {"expert_shared_feed_forward_length", "feed_forward_length is the same number"},
+         {"ssm.conv_kernel", "there are no recurrent layers"},
+         {"ssm.state_size", "there are no recurrent layers"},
+         {"ssm.group_count", "there are no recurrent layers"},
+         {"ssm.inner_size", "there are no recurrent layers"},
+         {"ssm.time_step_rank", "there are no recurrent layers"}});
     // Qwen3.5-27B with a layer that proposes tokens.
     expect_all_keys_known({.architecture = "qwen35",
                            .counts = with(sizes(65, 5120, 17408, 24, 4, 262144), {{"attention.key_length", 256},

@@ -53,6 +53,30 @@ TEST(ModelShapes, HaveTheSizeOfPublishedFiles) {
             << file.shape << " " << file.quantisation;
 }
 
+// In billions, as model cards state them, of the text model alone: to one or two decimals.
+TEST(ModelShapes, HaveTheParametersOfPublishedModels) {
+    struct Published {
+        std::string_view shape;
+        double billions, rounding;
+    };
+    for (const auto& [shape, billions, rounding] : {Published{"ministral3-3b", 3.4, 0.05},
+                                                    {"ministral3-8b", 8.4, 0.1},
+                                                    {"ministral3-14b", 13.5, 0.05},
+                                                    {"phi4-14b", 14.66, 0.005},
+                                                    {"phi4-mini", 3.84, 0.005},
+                                                    {"smollm3-3b", 3.08, 0.005},
+                                                    {"granite3.3-2b", 2.53, 0.005},
+                                                    {"granite3.3-8b", 8.17, 0.005},
+                                                    {"mistral-small3-24b", 23.57, 0.005},
+                                                    {"gemma4-31b", 30.7, 0.05},
+                                                    {"gemma4-12b", 11.9, 0.05},
+                                                    {"gemma4-26b-a4b", 25.2, 0.05}}) {
+        const ModelConfig config = find_shape(shape).value();
+        const double n = static_cast<double>(file_bytes(shape_weights(config, Quantisation::BF16), config)) / 2.0;
+        EXPECT_NEAR(n / 1e9, billions, rounding) << shape;
+    }
+}
+
 TEST(ModelShapes, AreSoundModels) {
     for (const std::string_view name : shape_names()) {
         const ModelConfig config = find_shape(name).value();

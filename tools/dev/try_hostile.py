@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Runs the program on mutated model files and hostile options. It must report errors in one line, never crash or hang.
 
-usage: tools/dev/try_hostile.py PROGRAM [--gguf FILE] [--files 500] [--options 100] [--seed 1]
+usage: tools/dev/try_hostile.py PROGRAM [--model PATH]... [--files 500] [--options 100] [--seed 1] [--limit 20]
 
-Files are those of the bundled model (config, tokenizer, weights) and the first 4 MiB of a GGUF file, the rest of which
-is zeros. Each has a few bytes changed, removed, doubled or replaced by extreme numbers, or is cut. `inspect` reads every
-file, `generate` two of ten. Options are those that --help-all of each command lists, with invalid values.
-A finding is a signal, an exit code other than 0, 1 and 2, a run of more than a minute, or an error (code 1, 2) without
-a line that reports it. Each finding is printed with the command that repeats it; its file is kept in a folder that is
-named.
+Each model, a folder or a GGUF file, is mutated `--files` times; without one, the bundled model is. Of a folder one file
+(config, tokenizer, weights) is mutated. Of a file, its first 4 MiB are mutated; the rest of a larger file is zeros. A
+mutation changes, removes or doubles a few bytes, writes extreme numbers, or cuts the file. `inspect` reads every
+mutated model, and `generate` asks it for four tokens. Options are those that --help-all of each command lists, with
+invalid values.
+
+A finding is a signal, an exit code other than 0, 1 and 2, a run that takes more than `--limit` seconds of processor
+time or does not end within six times as long, or an error (code 1, 2) that one line of stderr, the last, does not
+report. Each finding is printed with the command that repeats it; its model is kept in a folder that is named.
 """
 
 import argparse
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -51,25 +55,44 @@ def mutated(data, chance):
     return bytes(data)
 
 
+def mutated_file(source, path, chance):
+    """Writes `source` to `path`, with its first HEAD bytes mutated; the rest of a larger file is zeros."""
+    size = os.path.getsize(source)
+    with open(source, "rb") as file:
+        head = file.read(HEAD)
+    with open(path, "wb") as file:
+        file.write(mutated(head, chance))
+        if size > HEAD:
+            file.truncate(max(size, file.tell()))
+
+
 class Trial:
-    def __init__(self, program, folder):
-        self.program, self.folder, self.findings, self.runs = program, folder, 0, 0
+    def __init__(self, program, folder, limit):
+        self.program, self.folder, self.limit, self.findings, self.runs = program, folder, limit, 0, 0
         self.codes = {}
+
+    def summary(self):
+        codes = ", ".join(f"{code}: {n}" for code, n in sorted(self.codes.items(), key=str))
+        return f"{self.runs} runs, {self.findings} findings; exit codes {codes}"
 
     def run(self, arguments, keep=None):
         """Runs the program and reports a finding, if there is one."""
         self.runs += 1
+        seconds = self.limit
         environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C.UTF-8"}
         try:
-            done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
-                                  env=environment, cwd=self.folder)
+            done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                                  timeout=6 * seconds, env=environment, cwd=self.folder,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)))
             code, err = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
-            code, err = "no end within 60 s", b"-"
+            code, err = f"no end within {6 * seconds} s", b"-"
         except (OSError, ValueError):
             return  # the system does not accept these arguments
         self.codes[code] = self.codes.get(code, 0) + 1
-        if code == 0 or (code in (1, 2) and err.rstrip().split(b"\n")[-1].startswith(b"slipstream: ")):
+        lines = err.rstrip().split(b"\n")
+        n_errors = sum(line.startswith(b"slipstream: ") for line in lines)
+        if code == 0 or (code in (1, 2) and lines[-1].startswith(b"slipstream: ") and n_errors == 1):
             return
         self.findings += 1
         where = ""
@@ -80,31 +103,25 @@ class Trial:
         print(f"{code}: {' '.join(map(repr, shown))} {where} {err[-300:]!r}", flush=True)
 
 
-def try_files(trial, n_files, gguf, chance):
-    target = os.path.join(trial.folder, "model")
-    bundled = [name for name in os.listdir(BUNDLED) if os.path.isfile(os.path.join(BUNDLED, name))]
-    if gguf:
-        size = os.path.getsize(gguf)
-        with open(gguf, "rb") as file:
-            head = file.read(HEAD)
-    for i in range(n_files):
-        if gguf and i % 2:
-            path = target + ".gguf"
-            with open(path, "wb") as file:
-                file.write(mutated(head, chance))
-                file.truncate(max(size, file.tell()))
-        else:
-            path = target
+def try_files(trial, n_files, model, chance):
+    path = os.path.join(trial.folder, "model" if os.path.isdir(model) else "model.gguf")
+    for _ in range(n_files):
+        if os.path.isdir(model):
             shutil.rmtree(path, ignore_errors=True)
-            shutil.copytree(BUNDLED, path)
-            name = os.path.join(path, chance.choice(bundled))
-            with open(name, "rb") as file:
-                data = file.read()
-            with open(name, "wb") as file:
-                file.write(mutated(data, chance))
+            os.mkdir(path)
+            names = sorted(name for name in os.listdir(model) if os.path.isfile(os.path.join(model, name)))
+            changed = chance.choice(names)
+            for name in names:
+                source = os.path.realpath(os.path.join(model, name))
+                if name == changed:
+                    mutated_file(source, os.path.join(path, name), chance)
+                else:
+                    os.symlink(source, os.path.join(path, name))
+        else:
+            mutated_file(model, path, chance)
         trial.run(["inspect", path, *chance.choice(([], ["-v"], ["--json"]))], path)
-        if i % 10 < 2:
-            trial.run(["generate", "-m", path, "-p", "Hi", "-n", "2", "-t", "1", "-c", "64"], path)
+        draft = chance.choice(([], ["--draft", "none"], ["--draft", "none"], ["--draft", "none"]))
+        trial.run(["generate", "-m", path, "-p", "Hi", "-n", "4", "-t", "1", "-c", "64", *draft], path)
 
 
 def commands_of(program):
@@ -140,17 +157,19 @@ def try_options(trial, n_options, chance):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--gguf")
+    parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--options", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=20)
     given = parser.parse_args()
-    trial = Trial(os.path.abspath(given.program), tempfile.mkdtemp(prefix="hostile-"))
+    trial = Trial(os.path.abspath(given.program), tempfile.mkdtemp(prefix="hostile-"), given.limit)
     chance = random.Random(given.seed)
     try_options(trial, given.options, chance)
-    try_files(trial, given.files, given.gguf, chance)
-    codes = ", ".join(f"{code}: {n}" for code, n in sorted(trial.codes.items(), key=str))
-    print(f"{trial.runs} runs, {trial.findings} findings; exit codes {codes}")
+    print(f"options: {trial.summary()}", flush=True)
+    for model in given.model or [BUNDLED]:
+        try_files(trial, given.files, os.path.abspath(model), chance)
+        print(f"{model}: in all {trial.summary()}", flush=True)
     if trial.findings == 0:
         shutil.rmtree(trial.folder)
     return 1 if trial.findings else 0

@@ -336,6 +336,7 @@ case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_t
      n_tokens=300)
 case("gemma4", gemma4(), {"attention_k_eq_v": False})
 case("gemma4_values", gemma4(attention_k_eq_v=False), {"final_logit_softcapping": None})
+case("gemma4_untied", gemma4(tie_word_embeddings=False, num_global_key_value_heads=1), {"attention_k_eq_v": False})
 case("gemma4_bias", gemma4(attention_bias=True, final_logit_softcapping=None), {"attention_bias": False})
 case("gemma4_rope", gemma4(**gemma4_rope(partial_rotary_factor=0.7, factor=4.0)), gemma4_rope(partial_rotary_factor=1.0))
 case("gemma4_unified", with_layer_config(gemma4_unified(final_logit_softcapping=None)), {"sliding_window": 1000})
@@ -370,8 +371,8 @@ case("ministral3_two_chunks",
 # As Phi-4: neither window nor longrope.
 case("phi3_plain", phi3(max_position_embeddings=512, sliding_window=None, num_attention_heads=6, num_key_value_heads=2))
 case("phi3_partial_rotary_short",
-     renamed(phi3(partial_rotary_factor=0.75, tie_word_embeddings=True, max_position_embeddings=128,
-                  original_max_position_embeddings=32, sliding_window=512,
+     renamed(phi3(partial_rotary_factor=0.75, max_position_embeddings=512,
+                  original_max_position_embeddings=128, sliding_window=512,
                   rope_scaling={"type": "longrope", "short_factor": SHORT[:6], "long_factor": LONG[:6]})),
      {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.75}})
 case("muse_glimmer", muse_glimmer(), {"post_norm_eps": 1e-8})
@@ -454,7 +455,12 @@ case("gpt_oss_mxfp4",
 # sinks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks", "gpt_oss_two_chunks")
 
-# Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
-GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "gemma4_moe", "gemma4_moe_all", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
+# Cases whose text is also continued greedily, from 24 tokens to 88. Frequencies must not change on the way: the texts of
+# phi3_partial_rotary and phi3_longrope_long are longer than the original context from the start, those of
+# phi3_partial_rotary_short never are.
+# Models with tied embeddings repeat a token or two, so families that have others are represented by those.
+GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "phi3_partial_rotary", "phi3_longrope_long",
+                "phi3_partial_rotary_short", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale", "smollm3",
+                "smollm3_list", "granite", "granite_bias", "gemma4", "gemma4_untied", "gemma4_values",
+                "gemma4_unified", "gemma4_moe", "gemma4_moe_all", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
                 "gpt_oss_yarn", "olmoe", "qwen35", "qwen35_interval", "qwen35_moe", "qwen3_next")

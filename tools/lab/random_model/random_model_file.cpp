@@ -81,6 +81,7 @@ void add_tensors(std::vector<RandomTensor>& tensors, const ModelConfig& config, 
         std::string name(is_experts  ? names.experts[expert_tensor(info.role)].stacked
                          : is_shared ? names.shared_expert[expert_tensor(info.role)]
                                      : names[info.role]);
+        if (name.empty()) return;  // a constant, which files do not store
         if (is_layers) name = fmt::format("{}{}.{}", names.layer_prefix, first_layer + layer, name);
         const double deviation = gain_of(info.role, config) / std::sqrt(static_cast<double>(view.cols()));
         if (is_experts) {

@@ -161,7 +161,8 @@ void put_config(Header& header, const RandomModelOptions& options) {
     const auto full = layer_with(false);
     const auto windowed = layer_with(true);
     const AttentionConfig& attention = full != config.layers.end() ? full->attention() : windowed->attention();
-    const RopeConfig& rope = config.ropes[attention.rope];
+    // Layers without a window may have no RoPE.
+    const RopeConfig& rope = attention.rope == kNoRope ? config.ropes.front() : config.ropes[attention.rope];
     const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
     header.text("general.architecture", architecture);
     header.text("general.name", fmt::format("{} {} of random weights, seed {}", config.name,
