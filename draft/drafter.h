@@ -124,9 +124,8 @@ struct SourceFigures {
     std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };
 
-/// A proposer of draft tokens, with its measurements. Not thread-safe. An interface, although there is one
-/// implementation: its members (sources_drafter.h) would pull the headers of the sources and the tree into this one.
-class Drafter : public Proposer {
+/// A proposer of draft tokens, with its measurements. Not thread-safe.
+class Drafter : public Proposer {  // an interface, since a class would need the headers of all sources
 public:
     /// Returns the curve of the target's pass times. The drafter owns it and adds every pass to it.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
