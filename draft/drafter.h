@@ -125,7 +125,7 @@ struct SourceFigures {
 };
 
 /// A proposer of draft tokens, with its measurements. Not thread-safe.
-class Drafter : public Proposer {
+class Drafter : public Proposer {  // an interface, since a class would need the headers of all sources
 public:
     /// Returns the curve of the target's pass times. The drafter owns it and adds every pass to it.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;

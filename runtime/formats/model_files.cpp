@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class OpenedModel final : public ModelFiles {
+class OpenModelFiles final : public ModelFiles {
 public:
-    explicit OpenedModel(ModelContents contents) : contents_(std::move(contents)), index_(contents_.tensors) {
+    explicit OpenModelFiles(ModelContents contents) : contents_(std::move(contents)), index_(contents_.tensors) {
         for (const MappedFile& file : contents_.files) {
             paths_.push_back(file.path());
             total_bytes_ += file.bytes().size();
@@ -110,7 +110,7 @@ ModelContents open_contents(const fs::path& path) {
 }  // namespace
 
 std::unique_ptr<ModelFiles> ModelFiles::open(const fs::path& path) {
-    return std::make_unique<OpenedModel>(open_contents(path));
+    return std::make_unique<OpenModelFiles>(open_contents(path));
 }
 
 FileTensor make_file_tensor(std::string name, std::string_view type_name, std::optional<DType> dtype,

@@ -71,7 +71,7 @@ bool ModelPlan::is_ring_for_prompts_worth_it() const {
     request.least_ring_bytes = request.least_kv_ring_bytes = 0;
     const ResidencyPlan small = plan_residency(request);
     const double lost = residency_.pass_seconds - small.pass_seconds;
-    return lost * kPassesPerPrefillChunk * request_.link_bytes_per_second <=
+    return lost * kPassesPerPrefillChunk * request_.speed.link_bytes_per_second <=
            static_cast<double>(small.most_streamed_weights_bytes - small.slot_bytes);
 }
 
@@ -86,7 +86,7 @@ bool ModelPlan::experts_and_others_stream() const {
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
     return {.schedule = plan_schedule(
-                pass_items_, request_.rates,
+                pass_items_, request_.speed.rates,
                 {.n_tokens = n_tokens,
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
@@ -99,13 +99,13 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .ring_bytes = request_.ring_bytes,
             .least_ring_bytes = least_ring_bytes_,
             .least_kv_ring_bytes = least_kv_ring_bytes_,
-            .link_bytes_per_second = request_.link_bytes_per_second,
-            .memory_bytes_per_second = request_.memory_bytes_per_second,
-            .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
+            .link_bytes_per_second = request_.speed.link_bytes_per_second,
+            .memory_bytes_per_second = request_.speed.memory_bytes_per_second,
+            .host_bytes_per_copied_byte = request_.speed.host_bytes_per_copied_byte,
             .weights_stay = request_.weights_stay,
             .has_slots = !request_.fixed_experts && request_.misses != ExpertMisses::Cpu,
             .copies_on_demand = request_.misses != ExpertMisses::Cpu,
-            .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
+            .fixed_seconds = request_.fixed_seconds + request_.speed.rates.pass_seconds};
 }
 
 SimulatedPass ModelPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) const {

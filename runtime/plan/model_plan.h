@@ -33,20 +33,14 @@ struct ModelPlanRequest {
     /// false: where experts stream, device memory for them is slots, and all are in host memory; true: those on the
     /// device stay there, and only the others are in host memory.
     bool fixed_experts = false;
-    /// What happens to needed experts that are not on the device. Cpu: fixed_experts counts as true, and `rates`
-    /// must be those of the CPU.
+    /// What happens to needed experts that are not on the device. Cpu: fixed_experts counts as true, and
+    /// `speed.rates` must be those of the CPU.
     ExpertMisses misses = ExpertMisses::Copy;
     /// Most bytes of a weight item, experts left out; 0: item_limit() of the budget, or kMinItemBytes if that does not
     /// fit, and at most kMostBytesBesideDemand if experts and other weights stream
     std::size_t max_item_bytes = 0;
 
-    PassRates rates;
-    double link_bytes_per_second = 0.0;
-    /// Bandwidth of host memory that this device may use; 0: no limit.
-    double memory_bytes_per_second = 0.0;
-    /// Bytes of host memory that are read or written per byte that is copied to the ring: more than 1 on a CPU device,
-    /// whose ring is in host memory.
-    double host_bytes_per_copied_byte = 1.0;
+    DeviceSpeed speed{};
     double fixed_seconds = 0.0;  // seconds of a pass outside the schedule: drafting that overlaps with nothing
     /// Tokens of the pass that residency is planned for; nothing: chosen (ModelPlan::pass_tokens()).
     std::optional<std::int64_t> pass_tokens;

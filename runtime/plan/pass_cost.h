@@ -51,4 +51,14 @@ struct PassRates {
     double host_bytes_per_second = 0.0;         // host memory that computing reads; 0 for a GPU, which has its own
 };
 
+/// What the time of a pass on one device follows from: its rates, its link from the host, and the host's memory.
+struct DeviceSpeed {
+    PassRates rates{};
+    double link_bytes_per_second = 0.0;    // > 0 if anything streams
+    double memory_bytes_per_second = 0.0;  // bandwidth of host memory that this device may use; 0: no limit
+    /// Bytes of host memory that are read or written per byte that is copied to the ring: more than 1 on a CPU device,
+    /// whose ring is in host memory.
+    double host_bytes_per_copied_byte = 1.0;
+};
+
 }  // namespace slipstream

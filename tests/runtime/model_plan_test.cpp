@@ -45,8 +45,7 @@ struct Shape {
                 .budget_bytes = budget_bytes,
                 .fixed_bytes = kGiB / 2,
                 .kv_tail_bytes = kGiB / 32,
-                .rates = rates,
-                .link_bytes_per_second = 20e9};
+                .speed = {.rates = rates, .link_bytes_per_second = 20e9}};
     }
 };
 
@@ -415,7 +414,7 @@ TEST(ModelPlan, TheRingOfAMixtureForPromptsPaysOrIsLeftOut) {
             n_with_ring += plan.prompts_read_weights_once() ? 1 : 0;
             const auto prompt =
                 static_cast<double>(small.residency().most_streamed_weights_bytes - small.residency().slot_bytes);
-            EXPECT_LE((plan.pass(1).seconds - small.pass(1).seconds) * request.link_bytes_per_second,
+            EXPECT_LE((plan.pass(1).seconds - small.pass(1).seconds) * request.speed.link_bytes_per_second,
                       1.1 * prompt / kPassesPerPrefillChunk)
                 << request.budget_bytes;
         }

@@ -53,8 +53,7 @@ struct Shape {
                                     .context_tokens = 256,
                                     .budget_bytes = rooms[rank].bytes,
                                     .fixed_bytes = kMiB + static_cast<std::size_t>(thin.n_layers()) * layer_bytes,
-                                    .rates = rates,
-                                    .link_bytes_per_second = rooms[rank].link};
+                                    .speed = {.rates = rates, .link_bytes_per_second = rooms[rank].link}};
         };
         return {.config = &config, .weights = &weights, .rank_request = of_rank, .pass_tokens = 1};
     }

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/temporary_folder.h"
+#include "tools/base/build_version.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -120,6 +121,33 @@ TEST_F(KeptRates, AnotherKeyIsMeasuredAndKeptBesideIt) {
     EXPECT_EQ(lines().size(), 3U);
     EXPECT_EQ(rates(1).rates.layer_seconds, kLayer);
     EXPECT_FALSE(was_measured());
+}
+
+// A build of another commit may have other kernels. Its rates are not taken, and stay in the file.
+TEST_F(KeptRates, RatesOfAnotherBuildAreMeasuredAnew) {
+    static_cast<void>(rates());
+    mark(0.0);
+    const std::vector<std::string> own = lines();
+    const std::string key = json::parse(own.back())["key"];
+    const std::string version(build_version());
+    const bool knows = build_commit() != kUnknownCommit;
+    const std::string build = knows ? version + " (" + std::string(build_commit()) + ")" : version;
+    ASSERT_EQ(key.substr(0, build.size() + 1), build + " ");
+    // Keys of earlier versions had no commit.
+    std::vector<std::string> others{version + " (0123456789ab)"};
+    if (knows) others.push_back(version);
+    for (const std::string& other : others) {
+        SCOPED_TRACE(other);
+        json line = json::parse(own.back());
+        line["key"] = other + key.substr(build.size());
+        write({own.front(), line.dump()});
+        EXPECT_NE(rates().rates.layer_seconds, kLayer);
+        EXPECT_TRUE(was_measured());
+        EXPECT_EQ(notes_.find("not a file of rates"), std::string::npos);
+        ASSERT_EQ(lines().size(), 3U);
+        EXPECT_EQ(lines()[1], line.dump());
+        EXPECT_EQ(json::parse(lines().back())["key"], key);
+    }
 }
 
 TEST_F(KeptRates, AreMeasuredAgainOnDemand) {

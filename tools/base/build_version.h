@@ -8,7 +8,8 @@ namespace slipstream::tools {
 
 /// Returns the version: "0.1.0".
 [[nodiscard]] std::string_view build_version();
-/// Returns the commit that was built, with "-dirty" if files differed from it; "unknown" if git or its data was
+inline constexpr std::string_view kUnknownCommit = "unknown";
+/// Returns the commit that was built, with "-dirty" if files differed from it; kUnknownCommit if git or its data was
 /// missing.
 [[nodiscard]] std::string_view build_commit();
 

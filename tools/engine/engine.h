@@ -131,8 +131,7 @@ public:
     /// Returns the config of the device's shard; that of the model if one device has all of it.
     [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
 
-    /// Returns what happens to needed experts that a device lacks: --experts, but Copy for a GPU, since the CPU's
-    /// products have other bits.
+    /// Returns what happens to needed experts that a device lacks (tools::expert_misses()).
     [[nodiscard]] ExpertMisses expert_misses(std::size_t device) const;
 
     /// Returns the rates of a device, rounded by steady_rates(): kept ones, or measured ones at the first call
@@ -149,6 +148,7 @@ private:
     [[nodiscard]] std::vector<std::int64_t> chosen_parts(std::string& why) const;
     void check_experts() const;
     [[nodiscard]] std::vector<std::int64_t> planned_parts() const;
+    [[nodiscard]] DeviceTraits traits(std::size_t device) const;
     [[nodiscard]] bool devices_are_alike() const;
     [[nodiscard]] std::string split_key() const;
     [[nodiscard]] RateQuestion rate_question(int n_threads, Device* card) const;

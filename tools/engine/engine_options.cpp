@@ -15,6 +15,10 @@ int device_threads(int n_threads, std::size_t n_devices, SplitKind split) {
     return split == SplitKind::Layers ? n_threads : std::max(1, n_threads / static_cast<int>(n_devices));
 }
 
+ExpertMisses expert_misses(DeviceKind device, std::optional<ExpertMisses> experts) {
+    return device == DeviceKind::Cuda ? ExpertMisses::Copy : experts.value_or(ExpertMisses::Cpu);
+}
+
 std::string describe_draft(const DraftSettings& draft) {
     if (draft.options.sources.empty()) return "none";
     std::vector<std::string_view> names;

@@ -22,14 +22,6 @@
 
 namespace slipstream::tools {
 
-/// Limits of one device.
-struct DeviceLimits {
-    std::optional<std::size_t> memory_bytes;  // memory budget; not given: none on a CPU, which computes in place; on a
-                                              // GPU what is free less a margin
-    double link_bytes_per_second = 0.0;       // 0: not throttled
-    bool operator==(const DeviceLimits&) const = default;
-};
-
 /// Memory, links, and how several devices share the model.
 struct OffloadOptions {
     std::vector<DeviceLimits> devices{};        // [devices], in the order of --devices; empty: no limits
@@ -53,6 +45,10 @@ struct OffloadOptions {
         return device < devices.size() ? devices[device] : DeviceLimits{};
     }
 };
+
+/// Returns what happens to needed experts that a device lacks: `experts`, as OffloadOptions has it, but Copy for a GPU,
+/// since the CPU's products have other bits.
+[[nodiscard]] ExpertMisses expert_misses(DeviceKind device, std::optional<ExpertMisses> experts);
 
 /// Where the rates of this machine (seconds per byte to compute and to copy) come from.
 struct RatesOptions {

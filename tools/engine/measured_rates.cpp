@@ -481,7 +481,10 @@ std::string rates_key(const RateQuestion& question) {
     std::string of_experts;
     if (const ExpertsConfig* experts = first_experts(config))
         of_experts = fmt::format(", {} of {} experts of {}", experts->n_chosen, experts->n_experts, experts->d_ff);
-    return fmt::format("{} {}, {} MiB of {} for {} x {}{}, {} over {} heads of {} in {}{}", build_version(), device,
+    const std::string build = build_commit() == kUnknownCommit
+                                  ? std::string(build_version())
+                                  : fmt::format("{} ({})", build_version(), build_commit());
+    return fmt::format("{} {}, {} MiB of {} for {} x {}{}, {} over {} heads of {} in {}{}", build, device,
                        timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.max_d_ff(),
                        of_experts, heads.n_q_heads, heads.n_kv_heads, heads.head_dim, kv_type_name(question.kv_dtype),
                        question.effort == RateEffort::Compute ? ", without copies" : "");

@@ -49,6 +49,10 @@ struct MachineRates {
     double spread = 0.0;                      // median of the times of five rounds over the best of them, less 1
     RatesOrigin origin = RatesOrigin::Measured;
 
+    /// Returns how fast a device is whose link is not throttled.
+    [[nodiscard]] DeviceSpeed speed() const {
+        return {rates, copy_bytes_per_second, memory_bytes_per_second, host_bytes_per_copied_byte};
+    }
     [[nodiscard]] bool is_doubtful() const { return spread > kDoubtfulSpread; }
     /// Returns the rates of each of `n` CPU devices that compute at the same time. These rates must have been measured
     /// with the threads of all of them.
@@ -63,8 +67,9 @@ struct MachineRates {
 [[nodiscard]] std::vector<DType> timed_types(const RateQuestion& question);
 /// Sets the cost of all types that are not in `timed` to the cost of the slowest type in `timed`.
 void fill_other_types(PassRates& rates, const std::vector<DType>& timed);
-/// Returns one line that names all on which the rates depend: the version of the program, the CPU or GPU, its kernel
-/// variant, threads, the types and sizes that are timed.
+/// Returns one line that names all on which the rates depend: the version of the program and, if it is known, the
+/// commit that it was built from, the CPU or GPU, its kernel variant, threads, the types and sizes that are timed.
+/// Builds of one commit with different uncommitted changes have the same line.
 [[nodiscard]] std::string rates_key(const RateQuestion& question);
 
 }  // namespace slipstream::tools

@@ -75,8 +75,7 @@ PlacedModel::PlacedModel(PlacedModel&&) noexcept = default;
 PlacedModel::~PlacedModel() = default;
 
 ExpertMisses PlacedModel::expert_misses(std::size_t device) const {
-    return devices_[device].device->kind() == DeviceKind::Cuda ? ExpertMisses::Copy
-                                                               : offload_.experts.value_or(ExpertMisses::Cpu);
+    return tools::expert_misses(devices_[device].device->kind(), offload_.experts);
 }
 
 // Refuses --experts for a model that has none, and says what it does on each device.
@@ -142,8 +141,7 @@ void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallba
             {.choice = choice,
              .device = make_compute_device(
                  choice, {.n_threads = device_threads_,
-                          .memory_bytes = limits.memory_bytes,
-                          .link_bytes_per_second = limits.link_bytes_per_second,
+                          .limits = limits,
                           .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
                           .on_announcement = [callbacks](std::string_view line) { callbacks.note(line); },
                           .faults = faults_.get()}),
@@ -194,20 +192,21 @@ std::vector<std::int64_t> PlacedModel::planned_parts() const {
     return choose_parts(split_plan_request(request), devices_.size());
 }
 
-// Returns whether all devices are of one kind and kernel variant with equal limits, and GPUs have the same name and
-// memory. The slots of GPUs may differ.
-bool PlacedModel::devices_are_alike() const {
-    const DeviceLimits first = offload_.limits(0);
-    const auto* card = dynamic_cast<const CudaDevice*>(&device());
-    for (std::size_t i = 1; i < devices_.size(); ++i) {
-        if (offload_.limits(i) != first) return false;
-        const auto* other = dynamic_cast<const CudaDevice*>(devices_[i].device.get());
-        if (card != nullptr && other != nullptr &&
-            (std::string_view(card->properties().name) != other->properties().name ||
-             card->properties().memory_bytes != other->properties().memory_bytes))
-            return false;
+DeviceTraits PlacedModel::traits(std::size_t device) const {
+    const auto* card = dynamic_cast<const CudaDevice*>(devices_[device].device.get());
+    DeviceTraits traits{.form = devices_[device].choice.form, .limits = offload_.limits(device)};
+    if (card != nullptr) {
+        traits.card = card->properties().name;
+        traits.card_bytes = card->properties().memory_bytes;
     }
-    return device_forms().is_one;
+    return traits;
+}
+
+// Returns whether the devices are alike (are_alike()).
+bool PlacedModel::devices_are_alike() const {
+    std::vector<DeviceTraits> all;
+    for (std::size_t i = 0; i < devices_.size(); ++i) all.push_back(traits(i));
+    return are_alike(all);
 }
 
 // Returns the layers or kv heads of each device. A split of layers between devices of one kind changes no bit, and is

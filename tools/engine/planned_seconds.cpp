@@ -40,8 +40,7 @@ draft::PlannedSeconds seconds_by_rates(const WeightSource& source, const ModelWe
                                                    .kv_dtype = kv_dtype,
                                                    .context_tokens = context_tokens,
                                                    .budget_bytes = kEverything,
-                                                   .rates = rates,
-                                                   .link_bytes_per_second = 1.0};
+                                                   .speed = {.rates = rates, .link_bytes_per_second = 1.0}};
                        },
                    .pass_tokens = 1})
             .with_counted(counted)));

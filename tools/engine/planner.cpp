@@ -21,12 +21,10 @@ constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
 // Sets the rates of a device of this machine; a requested link speed can only lower its own.
 void set_rates(PlannedDevice& device, const EngineDevice& own, const MachineRates& machine) {
-    const double throttled = own.throttled_link_bytes_per_second;
-    device.rates = machine.rates;
-    device.link_bytes_per_second =
-        throttled > 0.0 ? std::min(throttled, machine.copy_bytes_per_second) : machine.copy_bytes_per_second;
-    device.memory_bytes_per_second = machine.memory_bytes_per_second;
-    device.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
+    device.speed = machine.speed();
+    if (own.throttled_link_bytes_per_second > 0.0)
+        device.speed.link_bytes_per_second =
+            std::min(own.throttled_link_bytes_per_second, device.speed.link_bytes_per_second);
 }
 
 }  // namespace
@@ -68,14 +66,11 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
         asked.budget_bytes = std::min(device.budget_bytes, kRoomyBytes);
         asked.ring_bytes = request.ring_bytes;
         asked.fixed_experts = request.fixed_experts;
-        asked.rates = device.rates;
-        asked.link_bytes_per_second = device.link_bytes_per_second;
-        asked.memory_bytes_per_second = device.memory_bytes_per_second;
+        asked.speed = device.speed;
         // GPUs that share matrices share the host's memory for their copies. For CPU devices the rate is one device's
         // part already: measured with the threads of one, or divided by MachineRates::shared_by().
         if (request.split == SplitKind::Tensor && request.devices.size() > 1 && device.kind == DeviceKind::Cuda)
-            asked.memory_bytes_per_second /= static_cast<double>(request.devices.size());
-        asked.host_bytes_per_copied_byte = device.host_bytes_per_copied_byte;
+            asked.speed.memory_bytes_per_second /= static_cast<double>(request.devices.size());
         asked.misses = device.misses;
         return asked;
     };
@@ -164,17 +159,26 @@ TakenMemory taken_memory(const Budget& budget) {
     return {.draft_bytes = budget.used_bytes() - workspace, .workspace_bytes = workspace};
 }
 
+bool are_alike(std::span<const DeviceTraits> devices) {
+    return std::ranges::all_of(devices, [&](const DeviceTraits& each) { return each == devices.front(); });
+}
+
+PlacementRequest placement_request(ModelOnDevices model, const EnginePlanRequest& plan_request) {
+    PlacementRequest request{std::move(model)};
+    request.needs = plan_request.needs;
+    request.ring_bytes = plan_request.ring_bytes.value_or(0);
+    request.pass_tokens = plan_request.pass_tokens;
+    return request;
+}
+
 PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request) {
-    PlacementRequest request{.config = &placed.config(),
-                             .weights = &placed.weights(),
-                             .kv_dtype = placed.kv_dtype(),
-                             .context_tokens = placed.context_tokens(),
-                             .needs = plan_request.needs,
-                             .devices = {},
-                             .split = placed.split(),
-                             .shards = placed.shards(),
-                             .ring_bytes = plan_request.ring_bytes.value_or(0),
-                             .pass_tokens = plan_request.pass_tokens};
+    ModelOnDevices model{.config = &placed.config(),
+                         .weights = &placed.weights(),
+                         .kv_dtype = placed.kv_dtype(),
+                         .context_tokens = placed.context_tokens(),
+                         .devices = {},
+                         .split = placed.split(),
+                         .shards = placed.shards()};
     for (std::size_t i = 0; i < placed.devices().size(); ++i) {
         const EngineDevice& own = placed.devices()[i];
         PlannedDevice device{.kind = own.device->kind(),
@@ -184,9 +188,9 @@ PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRe
                              .misses = placed.expert_misses(i)};
         if (!plan_request.beside_bytes.empty()) device.taken.draft_bytes += plan_request.beside_bytes[i];
         if (plan_request.timed) set_rates(device, own, placed.rates(i));
-        request.devices.push_back(device);
+        model.devices.push_back(device);
     }
-    return request;
+    return placement_request(std::move(model), plan_request);
 }
 
 std::optional<SplitPlan> fitting_plan(const PlacedModel& placed, EnginePlanRequest& plan_request) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "runtime/model/model_shard.h"
 #include "runtime/plan/pass_cost.h"
 #include "runtime/plan/split_plan.h"
+#include "tools/engine/engine_options.h"
 #include "tools/engine/kept_rates.h"
 #include "tools/engine/memory_plan.h"
 
@@ -27,24 +29,37 @@ struct PlannedDevice {
     std::size_t budget_bytes = std::numeric_limits<std::size_t>::max();
     TakenMemory taken{};       // parts of the budget that are in use
     Device* device = nullptr;  // if not null, `taken` grows by the workspace of its ops
-    PassRates rates{};
-    double link_bytes_per_second = 1.0;  // any positive number if times are not needed
-    // Memory bandwidth of the host; GPUs that share matrices divide it; 0: no limit.
-    double memory_bytes_per_second = 0.0;
-    double host_bytes_per_copied_byte = 1.0;
+    // If times are not needed, the link has any positive rate. GPUs that share matrices divide the host's memory
+    // bandwidth.
+    DeviceSpeed speed{.link_bytes_per_second = 1.0};
     ExpertMisses misses = ExpertMisses::Copy;  // as ModelPlanRequest::misses; a GPU has Copy
 };
 
-/// A model and its devices. `config` and `weights` must outlive all that is made of the request.
-struct PlacementRequest {
+/// What is the same of a device at each start: not what is measured, nor what is free on it.
+struct DeviceTraits {
+    std::string card{};          // name of a GPU; empty: a CPU, or all GPUs of a profile
+    std::size_t card_bytes = 0;  // memory of a GPU
+    std::string form{};          // kernel variant
+    DeviceLimits limits{};
+    bool operator==(const DeviceTraits&) const = default;
+};
+/// Returns whether all of these devices are equal. Then an even split of the matrices that they share is the best.
+[[nodiscard]] bool are_alike(std::span<const DeviceTraits> devices);
+
+/// A model on its devices, of this machine or of a profile. `config` and `weights` must outlive all that is made of it.
+struct ModelOnDevices {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;  // weights of the model; only types and shapes are read
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;  // > 0
-    RunNeeds needs{};  // needs.text_tokens > 0: length of the longest sequence, used instead of context_tokens
     std::vector<PlannedDevice> devices;
     SplitKind split = SplitKind::Layers;
-    std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
+    std::vector<ModelShard> shards{};  // [devices]; empty: one device has the whole model
+};
+
+/// What is planned of a model on its devices.
+struct PlacementRequest : ModelOnDevices {
+    RunNeeds needs{};  // needs.text_tokens > 0: length of the longest sequence, used instead of context_tokens
     std::size_t ring_bytes = 0;                   // bytes of the ring of each device; 0: the plan chooses
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool fixed_experts = false;                   // as ModelPlanRequest::fixed_experts
@@ -99,7 +114,7 @@ struct PlanWithin {
 /// on the device stay there.
 [[nodiscard]] PlanWithin plan_within(PlacementRequest& request, const HostLimits& limits);
 
-/// A request for a plan over the devices of a placed model.
+/// A request for a plan over the devices of a model.
 struct EnginePlanRequest {
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices], bytes to leave free for others; empty: none
@@ -109,6 +124,9 @@ struct EnginePlanRequest {
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
     bool all_resident = false;                    // whether a plan in which something streams counts as none
 };
+/// Returns the request for a plan over the devices of `model`. Of plan_request only needs, ring_bytes and pass_tokens
+/// count.
+[[nodiscard]] PlacementRequest placement_request(ModelOnDevices model, const EnginePlanRequest& plan_request);
 /// Returns the request for a plan over the devices of `placed`, which must outlive the result.
 [[nodiscard]] PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request);
 /// Returns the requested plan. If it does not fit, makes the passes of the self-check in plan_request.needs smaller

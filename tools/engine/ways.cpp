@@ -40,11 +40,12 @@ bool host_holds(const WaysRequest& request, const PlacementRequest& placement, c
 
 // Returns all of the host's cores as one device without a budget.
 PlannedDevice host_device(const WaysRequest& request) {
-    const PlannedDevice& first = request.placement.devices.front();
+    const DeviceSpeed& first = request.placement.devices.front().speed;
     return {.kind = DeviceKind::Cpu,
-            .rates = request.host_rates,
-            .memory_bytes_per_second = first.memory_bytes_per_second,
-            .host_bytes_per_copied_byte = first.host_bytes_per_copied_byte};
+            .speed = {.rates = request.host_rates,
+                      .link_bytes_per_second = 1.0,  // nothing streams to it
+                      .memory_bytes_per_second = first.memory_bytes_per_second,
+                      .host_bytes_per_copied_byte = first.host_bytes_per_copied_byte}};
 }
 
 // Returns the options with which the CPU alone computes: "--devices cpu, without --device-memory, --ring".

@@ -124,24 +124,20 @@ std::vector<DeviceChoice> choose_devices(std::string_view list, std::string_view
 }
 
 std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request) {
-    if (choice.card) {
-        CudaDeviceOptions options;
-        options.ordinal = *choice.card;
-        options.memory_bytes = request.memory_bytes;
-        options.n_threads = request.n_threads;
-        options.on_announcement = request.on_announcement;
-        options.link_bytes_per_second = request.link_bytes_per_second;
-        return std::make_unique<CudaDevice>(*choice.module, options);
-    }
-    CpuDeviceOptions options;
-    if (request.number > 0) options.name = fmt::format("device {} (cpu)", request.number);
-    options.n_threads = request.n_threads;
-    options.faults = request.faults;
-    if (request.memory_bytes) {
-        options.memory_bytes = *request.memory_bytes;
-        options.link_bytes_per_second = request.link_bytes_per_second;
-    }
-    return std::make_unique<CpuDevice>(options);
+    const DeviceLimits& limits = request.limits;
+    if (choice.card)
+        return std::make_unique<CudaDevice>(*choice.module,
+                                            CudaDeviceOptions{.ordinal = *choice.card,
+                                                              .memory_bytes = limits.memory_bytes,
+                                                              .n_threads = request.n_threads,
+                                                              .on_announcement = request.on_announcement,
+                                                              .link_bytes_per_second = limits.link_bytes_per_second});
+    return std::make_unique<CpuDevice>(
+        CpuDeviceOptions{.n_threads = request.n_threads,
+                         .memory_bytes = limits.memory_bytes.value_or(Budget::kUnlimited),
+                         .name = request.number > 0 ? fmt::format("device {} (cpu)", request.number) : "cpu",
+                         .link_bytes_per_second = limits.memory_bytes ? limits.link_bytes_per_second : 0.0,
+                         .faults = request.faults});
 }
 
 }  // namespace slipstream::tools

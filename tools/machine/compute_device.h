@@ -49,11 +49,18 @@ struct DeviceForms {
 /// Returns the kinds and kernel variants of `devices` (at least one), in their order.
 [[nodiscard]] DeviceForms device_forms(const std::vector<DeviceChoice>& devices);
 
+/// Limits of one device.
+struct DeviceLimits {
+    std::optional<std::size_t> memory_bytes;  // memory budget; not given: none on a CPU, which computes in place; on a
+                                              // GPU what is free less a margin
+    // Rate of each direction of the link; 0: not throttled. Has no effect on a CPU without memory_bytes.
+    double link_bytes_per_second = 0.0;
+    bool operator==(const DeviceLimits&) const = default;
+};
+
 struct DeviceRequest {
     int n_threads = 1;
-    std::optional<std::size_t> memory_bytes;  // not given: a CPU has no limit, a GPU its free memory less a margin
-    // Rate of each direction of the link; 0: not throttled. A CPU with a rate needs memory_bytes.
-    double link_bytes_per_second = 0.0;
+    DeviceLimits limits{};
     int number = 0;  // number among several devices, from 1, for messages; 0: the only one
     std::function<void(std::string_view)> on_announcement{};  // GPU: gets the lines of Device::announce()
     CpuFaults* faults = nullptr;  // CPU: faults and stop flag; must outlive the device; null: none

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,7 +25,12 @@ constexpr std::size_t kMostSize = std::size_t{1024} << 40;
 constexpr double kLeastShare = 0.001;
 constexpr double kMostShare = 1000.0;
 
+constexpr double kLeastLinkGib = 0.001;  // GiB/s: over a slower link, a pass would take minutes
+constexpr double kMostLinkGib = 1e6;     // GiB/s
+// Most tokens of a pass for which placement is planned.
+constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();  // of PlacementSettings::device_bytes
 
 std::optional<std::size_t> size_setting(const Settings& settings, std::string_view name) {
     const Setting* setting = settings.find(name);
@@ -45,43 +51,48 @@ bool gets_common_value(std::span<const DeviceKind> devices, std::size_t device) 
     return devices[device] == DeviceKind::Cuda || std::ranges::find(devices, DeviceKind::Cuda) == devices.end();
 }
 
-void read_memory(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
-    const Setting* setting = settings.find("device-memory");
-    if (setting == nullptr) return;
-    const auto values = device_values(*setting, devices.size());
+// Returns the value for `device` of a list with one value for all devices, or one for each.
+template <typename Value>
+const Value& value_of(const std::vector<Value>& values, std::size_t device) {
+    return values.size() == 1 ? values.front() : values[device];
+}
+
+// Sets the memory budgets. Throws UsageError if a GPU is given 'none'.
+void set_memory(const Settings& settings, const PlacementSettings& given, std::span<const DeviceKind> devices,
+                OffloadOptions& options) {
+    if (given.device_bytes.empty()) return;
     for (std::size_t i = 0; i < devices.size(); ++i) {
-        if (values.size() == 1 && !gets_common_value(devices, i)) continue;
-        const std::string_view value = values.size() == 1 ? values.front() : values[i];
-        if (value == "none") {
-            if (devices[i] == DeviceKind::Cuda)
-                throw UsageError(
-                    fmt::format("{}: 'none' is for a CPU device, which computes in place; give a GPU a "
-                                "size",
-                                setting->where));
+        if (given.device_bytes.size() == 1 && !gets_common_value(devices, i)) continue;
+        const std::size_t bytes = value_of(given.device_bytes, i);
+        if (bytes != kUnlimited)
+            options.devices[i].memory_bytes = bytes;
+        else if (devices[i] == DeviceKind::Cuda)
+            throw UsageError(fmt::format("{}: 'none' is for a CPU device, which computes in place; give a GPU a size",
+                                         settings.find("device-memory")->where));
+    }
+}
+
+// Sets the rates of the links. Throws UsageError if the command line gives one to a device to which nothing streams.
+void set_links(const Settings& settings, const PlacementSettings& given, std::span<const DeviceKind> devices,
+               OffloadOptions& options) {
+    if (given.link_bytes_per_second.empty()) return;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        const double bytes_per_second = value_of(given.link_bytes_per_second, i);
+        const bool has_link = devices[i] == DeviceKind::Cuda || options.devices[i].memory_bytes.has_value();
+        if (std::isinf(bytes_per_second)) continue;
+        if (has_link) {
+            options.devices[i].link_bytes_per_second = bytes_per_second;
             continue;
         }
-        options.devices[i].memory_bytes = size_value(value, setting->where, "'none'");
-    }
-}
-
-void read_links(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
-    const Setting* setting = settings.find("link-gib-s");
-    if (setting == nullptr) return;
-    const auto values = device_values(*setting, devices.size());
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-        const std::string_view value = values.size() == 1 ? values.front() : values[i];
-        const bool has_link = devices[i] == DeviceKind::Cuda || options.devices[i].memory_bytes.has_value();
-        if (value == "none" || (values.size() == 1 && !has_link && devices.size() > 1)) continue;
-        const double bytes_per_second = link_value(value, setting->where);
-        if (!has_link && settings.on_command_line("link-gib-s") != nullptr)
+        if (given.link_bytes_per_second.size() == 1 && devices.size() > 1) continue;
+        if (const Setting* setting = settings.on_command_line("link-gib-s"))
             throw UsageError(fmt::format(
                 "{} has an effect only if something streams; give --device-memory, or remove it", setting->where));
-        if (has_link) options.devices[i].link_bytes_per_second = bytes_per_second;
     }
 }
 
-}  // namespace
-
+// Returns the values of a comma-separated list: one for each device, or one for all of them. Throws UsageError if there
+// are other numbers of values.
 std::vector<std::string_view> device_values(const Setting& setting, std::size_t n_devices) {
     std::vector<std::string_view> values = split_list(setting.values.back());
     if (values.size() > 1 && values.size() != n_devices)
@@ -90,6 +101,8 @@ std::vector<std::string_view> device_values(const Setting& setting, std::size_t 
     return values;
 }
 
+// Returns the bytes per second of a link speed given in GiB/s. Throws UsageError if the text is no number or is out of
+// range.
 double link_value(std::string_view text, std::string_view where) {
     const std::optional<double> gib = number(text);
     if (!gib || !(*gib >= kLeastLinkGib) || *gib > kMostLinkGib)
@@ -97,6 +110,32 @@ double link_value(std::string_view text, std::string_view where) {
                                      kMostLinkGib, text));
     return *gib * kGib;
 }
+
+// Returns the values of --device-memory in bytes; kUnlimited for 'none', which a profile's GPUs cannot have, since
+// their memory is fixed.
+std::vector<std::size_t> memory_values(const Settings& settings, std::size_t n_devices) {
+    std::vector<std::size_t> sizes;
+    const Setting* setting = settings.find("device-memory");
+    if (setting == nullptr) return sizes;
+    const bool may_be_none = !settings.has("profile") || !settings.text("profile");
+    for (const std::string_view text : device_values(*setting, n_devices))
+        sizes.push_back(text == "none" && may_be_none ? kUnlimited
+                                                      : size_value(text, setting->where, may_be_none ? "'none'" : ""));
+    return sizes;
+}
+
+// Returns the values of --link-gib-s in bytes per second; infinity for 'none' (not throttled). Empty if all are 'none'.
+std::vector<double> link_values(const Settings& settings, std::size_t n_devices) {
+    std::vector<double> rates;
+    const Setting* setting = settings.find("link-gib-s");
+    if (setting == nullptr) return rates;
+    for (const std::string_view text : device_values(*setting, n_devices))
+        rates.push_back(text == "none" ? std::numeric_limits<double>::infinity() : link_value(text, setting->where));
+    if (std::ranges::all_of(rates, [](double rate) { return std::isinf(rate); })) rates.clear();
+    return rates;
+}
+
+}  // namespace
 
 std::optional<std::size_t> parse_size(std::string_view text) {
     double number = 0.0;
@@ -228,17 +267,27 @@ std::string streaming_options(const Settings& settings) {
     return names;
 }
 
+PlacementSettings placement_settings(const Settings& settings, std::size_t n_devices) {
+    return {.device_bytes = memory_values(settings, n_devices),
+            .host_bytes = size_setting(settings, "host-memory"),
+            .ring_bytes = size_setting(settings, "ring"),
+            .link_bytes_per_second = link_values(settings, n_devices),
+            .expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens}),
+            .experts = experts_setting(settings)};
+}
+
 OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {
     OffloadOptions options;
     options.devices.resize(devices.size());
     options.host_memory = host_memory().total_bytes / 5 * 4;
     if (!settings.has("device-memory")) return options;
-    read_memory(settings, devices, options);
-    options.host_memory = size_setting(settings, "host-memory").value_or(options.host_memory);
-    options.ring = size_setting(settings, "ring");
-    read_links(settings, devices, options);
-    options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
-    options.experts = experts_setting(settings);
+    const PlacementSettings given = placement_settings(settings, devices.size());
+    set_memory(settings, given, devices, options);
+    set_links(settings, given, devices, options);
+    options.host_memory = given.host_bytes.value_or(options.host_memory);
+    options.ring = given.ring_bytes;
+    options.expect_tokens = given.expect_tokens;
+    options.experts = given.experts;
     if (const Setting* setting = settings.on_command_line("experts"); setting != nullptr && options.experts)
         options.experts_demanded = setting->where;
     ShareSettings shares = share_settings(settings, devices.size());

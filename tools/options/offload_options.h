@@ -18,12 +18,25 @@ namespace slipstream::tools {
 
 struct OffloadOptions;
 struct OptionSpec;
-struct Setting;
 class Settings;
 
 /// Declares --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --experts, --split, --shares and
 /// --rates.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
+/// Values of --device-memory, --host-memory, --ring, --link-gib-s, --expect-tokens and --experts, whatever the devices
+/// are: those of this machine (offload_options()), or of a profile, as `plan` has them.
+struct PlacementSettings {
+    std::vector<std::size_t> device_bytes;  // [1] for all devices, or [n_devices]; SIZE_MAX: none; empty: not given
+    std::optional<std::size_t> host_bytes;  // most host memory for what streams
+    std::optional<std::size_t> ring_bytes;
+    std::vector<double> link_bytes_per_second;  // [1] or [n_devices]; infinity: not throttled; empty: not given
+    std::optional<std::int64_t> expect_tokens;
+    std::optional<ExpertMisses> experts{};  // as OffloadOptions::experts
+};
+/// Reads the placement options. Throws UsageError if a value is malformed or if a list has neither one value nor one
+/// for each of the `n_devices` devices.
+[[nodiscard]] PlacementSettings placement_settings(const Settings& settings, std::size_t n_devices);
+
 /// Returns the options for `devices` (at least one), which are of these kinds. Throws UsageError if a value is
 /// malformed, if a list has neither one value nor one per device, or if an option on the command line has no effect:
 /// link, ring, expected tokens, experts or host memory if nothing streams (no GPU, and no CPU device with
@@ -47,12 +60,6 @@ class Settings;
 /// range; `also` is what the option accepts besides sizes, for the message: "'none'".
 [[nodiscard]] std::size_t size_value(std::string_view text, std::string_view where, std::string_view also = {});
 
-// Least value of --link-gib-s, in GiB/s: over a slower link, a pass would take minutes.
-inline constexpr double kLeastLinkGib = 0.001;
-inline constexpr double kMostLinkGib = 1e6;  // largest value of --link-gib-s, in GiB/s
-/// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
-inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
-
 /// Returns --experts; nothing if it is `auto` or not given. Throws UsageError.
 [[nodiscard]] std::optional<ExpertMisses> experts_setting(const Settings& settings);
 /// Throws RequestError if --experts is `cpu`, for a run in which a GPU computes.
@@ -60,13 +67,6 @@ void check_experts_on_gpu(const Settings& settings);
 
 /// Returns --split; nothing if it is not given, which means layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
-
-/// Returns the values of a comma-separated list: one for each device, or one for all of them. Throws UsageError if
-/// there are other numbers of values.
-[[nodiscard]] std::vector<std::string_view> device_values(const Setting& setting, std::size_t n_devices);
-/// Returns the bytes per second of a link speed given in GiB/s. Throws UsageError if the text is no number or is out of
-/// range.
-[[nodiscard]] double link_value(std::string_view text, std::string_view where);
 
 /// The values of --split and --shares.
 struct ShareSettings {

@@ -1,7 +1,6 @@
 #include "tools/plan/plan_options.h"
 
 #include <charconv>
-#include <limits>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,58 +9,9 @@
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
 #include "tools/options/command.h"
-#include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {
-
-namespace {
-
-std::vector<std::size_t> budgets(const Settings& settings, int n_devices) {
-    std::vector<std::size_t> sizes;
-    const Setting* setting = settings.find("device-memory");
-    if (setting == nullptr) return sizes;
-    for (const std::string_view text : device_values(*setting, n_devices)) {
-        // 'none' is allowed for this machine's CPU devices, which compute in place; a GPU of a profile has a fixed
-        // memory.
-        const bool is_unlimited = text == "none" && !settings.text("profile");
-        sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
-    }
-    return sizes;
-}
-
-// Returns the rates of --link-gib-s in bytes per second; infinity for 'none' (not throttled). Empty if all are 'none'.
-std::vector<double> links(const Settings& settings, int n_devices) {
-    std::vector<double> found;
-    const Setting* setting = settings.find("link-gib-s");
-    if (setting == nullptr) return found;
-    bool any = false;
-    for (const std::string_view text : device_values(*setting, n_devices)) {
-        const bool is_none = text == "none";
-        found.push_back(is_none ? std::numeric_limits<double>::infinity() : link_value(text, setting->where));
-        any = any || !is_none;
-    }
-    return any ? found : std::vector<double>();
-}
-
-std::optional<std::size_t> size(const Settings& settings, std::string_view name) {
-    const Setting* setting = settings.find(name);
-    if (setting == nullptr) return std::nullopt;
-    return size_value(setting->values.back(), setting->where);
-}
-
-}  // namespace
-
-PlacementSettings placement_settings(const Settings& settings, int n_devices) {
-    PlacementSettings placement;
-    placement.device_bytes = budgets(settings, n_devices);
-    placement.host_bytes = size(settings, "host-memory");
-    placement.ring_bytes = size(settings, "ring");
-    placement.link_bytes_per_second = links(settings, n_devices);
-    placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
-    placement.experts = experts_setting(settings);
-    return placement;
-}
 
 int planned_devices(const Settings& settings) {
     const Setting* setting = settings.find("devices");

@@ -42,32 +42,31 @@ RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::
     return needs;
 }
 
-PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_tokens, const RunNeeds& needs,
-                              std::optional<std::int64_t> pass_tokens) {
+// Returns the model on its devices, which have no shards yet.
+ModelOnDevices on_devices(const PlanRequest& request, std::int64_t context_tokens) {
     const Hardware& hardware = request.hardware;
-    PlacementRequest placement{.config = &request.model.config,
-                               .weights = &request.model.weights,
-                               .kv_dtype = request.kv_dtype,
-                               .context_tokens = context_tokens,
-                               .needs = needs,
-                               .devices = {},
-                               .split = request.split,
-                               .ring_bytes = request.ring_bytes,
-                               .pass_tokens = pass_tokens,
-                               .miss_factor = request.miss_factor,
-                               .counted = request.counted};
+    ModelOnDevices model{.config = &request.model.config,
+                         .weights = &request.model.weights,
+                         .kv_dtype = request.kv_dtype,
+                         .context_tokens = context_tokens,
+                         .devices = {},
+                         .split = request.split};
+    const DeviceKind kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda;
     for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i)
-        placement.devices.push_back(
-            {.kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
+        model.devices.push_back(
+            {.kind = kind,
              .budget_bytes = hardware.budget_of(i),
              .taken = request.run ? request.run->taken[i] : TakenMemory{.workspace_bytes = hardware.workspace_bytes},
-             .rates = hardware.rates,
-             .link_bytes_per_second = hardware.link_of(i),
-             .memory_bytes_per_second = hardware.memory_bytes_per_second,
-             .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte,
-             .misses =
-                 hardware.devices_in_host_memory ? request.experts.value_or(ExpertMisses::Cpu) : ExpertMisses::Copy});
-    return placement;
+             .speed = hardware.speed_of(i),
+             .misses = expert_misses(kind, request.experts)});
+    return model;
+}
+
+bool devices_are_alike(const Hardware& hardware) {
+    std::vector<DeviceTraits> devices;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i)
+        devices.push_back({.limits = {hardware.budget_of(i), hardware.link_of(i)}});
+    return are_alike(devices);
 }
 
 // Returns the shard of each device, chosen as a run chooses them: for passes of the expected tokens (default 1),
@@ -82,21 +81,25 @@ std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t conte
     };
     if (request.run && !request.run->parts.empty()) return dealt(request.run->parts);
     if (!request.shares.empty()) return dealt(parts_by_share(request.split, config, weights, request.shares));
-    // If all devices have the same budget and link, an even split is the best.
-    const bool are_alike = request.hardware.budgets.empty() && request.hardware.links.empty();
-    if (are_alike && (request.profile || request.split == SplitKind::Tensor))
+    // A profile's GPUs that are alike get even parts of the layers, too.
+    if ((request.profile || request.split == SplitKind::Tensor) && devices_are_alike(request.hardware))
         return dealt(even_parts(request.split, config, weights, n_devices));
-    return dealt(choose_parts(
-        split_plan_request(placement_of(request, context_tokens, generation_needs(1, context_tokens, CheckPasses::No),
-                                        request.pass_tokens.value_or(1))),
-        n_devices));
+    const PlacementRequest plain = placement_request(on_devices(request, context_tokens),
+                                                     {.needs = generation_needs(1, context_tokens, CheckPasses::No),
+                                                      .ring_bytes = request.ring_bytes,
+                                                      .pass_tokens = request.pass_tokens.value_or(1)});
+    return dealt(choose_parts(split_plan_request(plain), n_devices));
 }
 
 PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                               std::optional<std::int64_t> pass_tokens) {
-    PlacementRequest asked =
-        placement_of(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
-    asked.shards = shards_of(request, context_tokens);
+    ModelOnDevices model = on_devices(request, context_tokens);
+    model.shards = shards_of(request, context_tokens);
+    PlacementRequest asked = placement_request(std::move(model), {.needs = needs_of(request, context_tokens, nodes),
+                                                                  .ring_bytes = request.ring_bytes,
+                                                                  .pass_tokens = pass_tokens});
+    asked.miss_factor = request.miss_factor;
+    asked.counted = request.counted;
     return asked;
 }
 

@@ -129,7 +129,7 @@ Hardware this_machine(CommandContext& context, const PlanRequest& request, const
                                            rates_options(context.settings), console_callbacks(context));
     const MachineRates measured = all.shared_by(static_cast<std::size_t>(at_once));
     const HostMemory memory = host_memory();
-    Hardware hardware;
+    Hardware hardware{measured.speed()};
     hardware.name = "this machine";
     hardware.device = choice.name();
     hardware.link = is_card ? "measured" : "memory, measured";
@@ -137,14 +137,10 @@ Hardware this_machine(CommandContext& context, const PlanRequest& request, const
     hardware.device_bytes = device->budget().limit_bytes();
     hardware.workspace_bytes = workspace_bytes(
         *device, Forward::workspace_shapes(model.config, request.kv_dtype, forward_limits_for(kMostPassTokens)));
-    hardware.link_bytes_per_second = measured.copy_bytes_per_second;
-    hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
-    hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
     hardware.host_bytes = memory.available_bytes;
     hardware.host_budget_bytes = std::min(
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = !is_card;
-    hardware.rates = measured.rates;
     hardware.rates_source = measured.origin == RatesOrigin::Kept ? "kept" : "measured";
     hardware.rates_spread = measured.spread;
     hardware.host_rates =
@@ -274,7 +270,7 @@ PlanRequest plan_request(CommandContext& context) {
     if (request.assumed_hits)
         for (CountedExperts& layer : request.counted) layer.hits.clear();
     request.pass_tokens = placement.expect_tokens;
-    request.ring_bytes = placement.ring_bytes.value_or(0);
+    request.ring_bytes = placement.ring_bytes;
     if (!request.profile) request.offload_options = streaming_options(settings);
     return request;
 }

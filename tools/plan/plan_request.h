@@ -47,10 +47,10 @@ struct PlanRequest {
     std::optional<HardwareProfile> profile;       // profile from which `hardware` was made
     std::optional<double> link_bytes_per_second;  // by --link-gib-s, the lowest if links differ; no value: not given
     std::optional<std::int64_t> pass_tokens;
-    std::size_t ring_bytes = 0;
-    std::optional<ExpertMisses> experts{};  // as OffloadOptions::experts
-    std::string offload_options{};          // OffloadOptions::streaming_options; empty for a profile
-    std::optional<PlannedRun> run{};        // none: memory is planned for passes of pass_tokens nodes
+    std::optional<std::size_t> ring_bytes{};  // as EnginePlanRequest::ring_bytes
+    std::optional<ExpertMisses> experts{};    // as OffloadOptions::experts
+    std::string offload_options{};            // OffloadOptions::streaming_options; empty for a profile
+    std::optional<PlannedRun> run{};          // none: memory is planned for passes of pass_tokens nodes
     // Tokens committed per pass for which tokens per second are reported; empty: 1, 2, 4, ...
     std::vector<double> tokens_per_pass;
     SplitKind split = SplitKind::Layers;  // how several devices share the model
