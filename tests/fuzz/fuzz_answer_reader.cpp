@@ -85,15 +85,16 @@ std::string dense(std::string_view text) {
 // them) but for headers, marks after calls, a header that is cut off at the end, and white space.
 void require_only_headers_are_missing(std::string_view answer, std::string_view text, bool begins_with_header,
                                       bool has_calls) {
-    // The groups are the recipients.
-    static const std::string kTo = R"((?:(to=[^ \t\r\n<]+)[ \t\r\n]*)?)";
+    // The groups are the recipients; a function without a name is none.
+    static const std::string kName = R"((to=(?!functions\.[ \t\r\n<])[^ \t\r\n<]+)[ \t\r\n]*)";
+    static const std::string kTo = "(?:" + kName + ")?";
     static const std::string kChannel = R"(<\|channel\|>(?:analysis|commentary|final)(?![^ \t\r\n<])[ \t\r\n]*)" + kTo +
                                         R"((?:<\|constrain\|>)?[^ \t\r\n<]*[ \t\r\n]*)";
     static const std::string kStart = R"(<\|start\|>(?:assistant(?![^ \t\r\n<]))?[ \t\r\n]*)";
     static const std::string kMessage = R"(<\|message\|>)";
     static const std::regex kFirst(R"([ \t\r\n]*(?:)" + kStart + ")?" + kTo + "(?:" + kChannel + ")?" + kMessage);
     static const std::regex kNext(R"((?:<\|end\|>[ \t\r\n]*)?(?:(?:)" + kStart + kTo + ")?" + kChannel + "|" + kStart +
-                                  R"((to=[^ \t\r\n<]+)[ \t\r\n]*))" + kMessage);
+                                  kName + ")" + kMessage);
     static const std::string kCutTo = R"((?:to?|to=[^ \t\r\n<]*[ \t\r\n]*)?)";
     static const std::regex kCut(R"((?:<\|end\|>[ \t\r\n]*)?(?:<\|start\|>(?:a[sitan]*)?[ \t\r\n]*)" + kCutTo +
                                  R"()?(?:<\|channel\|>[a-z]*[ \t\r\n]*)" + kCutTo +
