@@ -142,7 +142,7 @@ public:
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
     /// Returns the sources that proposed `node` of the last proposal's tree, bit i for the i-th of figures(). 0: node
     /// 0, or a node of which no source is known. Call before observe() and the next proposal.
-    [[nodiscard]] virtual std::uint32_t sources_of(std::int32_t node) = 0;
+    [[nodiscard]] virtual std::uint32_t sources_of(TreeNode node) = 0;
     /// Returns how often drafting was paused because it was slower than plain decoding, and by how much before the last
     /// pause. Valid as long as the drafter; later passes change it.
     [[nodiscard]] virtual const BackOff& back_off() const = 0;

@@ -87,9 +87,10 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
                                        .max_depth = std::min(length, request.max_depth),
                                        .noise = &noise_,
                                        .curve = nullptr});
-        std::int32_t end = 0;
-        std::int32_t chain_end = 0;
-        for (std::int32_t node = 1; node < chain_.scratch.size() && tree.size() < request.budget; ++node) {
+        TreeNode end = kTreeRoot;
+        TreeNode chain_end = kTreeRoot;
+        for (const TreeNode node : chain_.scratch.draft_nodes()) {
+            if (tree.size() >= request.budget) break;
             if (chain_.scratch.parent(node) != end) continue;
             chain_end = tree.add(chain_end, chain_.scratch.token(node));
             end = node;
@@ -167,15 +168,15 @@ bool SourcesDrafter::takes_part(std::size_t source) const {
            (growth_ == Growth::NGrammys && (name == "context" || name == "bigram"));
 }
 
-std::uint32_t SourcesDrafter::sources_of(std::int32_t node) {
-    if (node == 0 || !pass_.guessed) return 0;
+std::uint32_t SourcesDrafter::sources_of(TreeNode node) {
+    if (node == kTreeRoot || !pass_.guessed) return 0;
     if (pass_.growth == Growth::Merged) {
         if (const std::uint32_t sources = builder_.named_by(node); sources != 0) return sources;
-        const bool is_filled = filled_ && node >= builder_.grown_nodes();
+        const bool is_filled = filled_ && node.index >= builder_.grown_nodes();
         return is_filled ? 1U << *sources_.find("lookahead") : 0;
     }
     if (growth_ == Growth::Chain && figures_.size() > 1)
-        return node < std::ssize(chain_.sources) ? chain_.sources[static_cast<std::size_t>(node)] : 0;
+        return node.index < std::ssize(chain_.sources) ? chain_.sources[node.index] : 0;
     std::uint32_t sources = 0;
     for (std::size_t i = 0; i < figures_.size(); ++i)
         if (takes_part(i)) sources |= 1U << i;
@@ -188,9 +189,9 @@ void SourcesDrafter::count_shape(const Observation& observation) {
     const TokenTree& tree = *observation.tree;
     std::int64_t offered = 0;
     std::int64_t parents = 0;
-    for (const std::int32_t node : observation.accepted) {
+    for (const TreeNode node : observation.accepted) {
         const std::int64_t before = offered;
-        for (std::int32_t child = node + 1; child < tree.size(); ++child) offered += tree.parent(child) == node ? 1 : 0;
+        offered += std::ranges::count(tree.parents(), node);
         parents += offered > before ? 1 : 0;
     }
     const auto accepted = std::ssize(observation.accepted) - 1;

@@ -28,10 +28,10 @@ void DrawnTree::reset(std::int64_t n_text, std::int64_t budget) {
     draws_.clear();
 }
 
-std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
+std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, TreeNode node, std::span<const Candidate> q,
                                                   DrawRule rule, std::int64_t n) {
-    CHECK(node >= 0 && node < tree.size() && n >= 0 && n < kMaxDraws && tree.depth(node) < kMaxDepth,
-          "{} draws below node {} of {}", n, node, tree.size());
+    CHECK(tree.has(node) && n >= 0 && n < kMaxDraws && tree.depth(node) < kMaxDepth, "{} draws below node {} of {}", n,
+          node.index, tree.size());
     Entry& entry = begin_entry(node, q, rule);
     weights_.clear();
     for (const Candidate& candidate : q) weights_.push_back(candidate.probability);
@@ -48,17 +48,17 @@ std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t 
     return std::span(draws_).subspan(entry.draws_begin);
 }
 
-DrawnTree::Entry& DrawnTree::begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule) {
-    const auto at = static_cast<std::size_t>(node);
+DrawnTree::Entry& DrawnTree::begin_entry(TreeNode node, std::span<const Candidate> q, DrawRule rule) {
+    const auto at = static_cast<std::size_t>(node.index);
     if (entries_.size() <= at) entries_.resize(at + 1);
-    CHECK(entries_[at].n_draws == 0, "node {} is drawn from twice", node);
+    CHECK(entries_[at].n_draws == 0, "node {} is drawn from twice", node.index);
     entries_[at] = {.rule = rule, .q_begin = q_.size(), .n_q = q.size(), .draws_begin = draws_.size()};
     q_.insert(q_.end(), q.begin(), q.end());
     return entries_[at];
 }
 
-std::int32_t DrawnTree::add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token) {
-    CHECK(node >= 0 && node < tree.size() && tree.size() < budget_, "below node {} of {}", node, tree.size());
+TreeNode DrawnTree::add_drawn(TokenTree& tree, TreeNode node, std::span<const Candidate> q, TokenId token) {
+    CHECK(tree.has(node) && tree.size() < budget_, "below node {} of {}", node.index, tree.size());
     begin_entry(node, q, DrawRule::WithoutReplacement).n_draws = 1;
     draws_.push_back(token);
     return tree.add(node, token);
@@ -78,9 +78,9 @@ std::size_t DrawnTree::draw_one(std::span<const Candidate> q, double uniform) co
     return last;
 }
 
-DrawnChildren DrawnTree::drawn(std::int32_t node) const {
-    CHECK(node >= 0, "node {}", node);
-    const auto at = static_cast<std::size_t>(node);
+DrawnChildren DrawnTree::drawn(TreeNode node) const {
+    CHECK(node.index >= 0, "node {}", node.index);
+    const auto at = static_cast<std::size_t>(node.index);
     if (at >= entries_.size()) return {};
     const Entry& entry = entries_[at];
     return {.rule = entry.rule,

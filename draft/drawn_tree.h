@@ -32,14 +32,14 @@ public:
     /// `tree` as a child, unless it is one already or the tree is full. Without replacement it draws at most as many as
     /// `q` has tokens. Call at most once per node (CHECKed if the earlier call drew a token). Copies `q`: 16 bytes per
     /// candidate, kept until reset(). Returns the draws in order, duplicates included, valid until the next call.
-    std::span<const TokenId> draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
-                                           DrawRule rule, std::int64_t n);
+    std::span<const TokenId> draw_children(TokenTree& tree, TreeNode node, std::span<const Candidate> q, DrawRule rule,
+                                           std::int64_t n);
 
     /// Records `token` as a draw from `q` made elsewhere, and adds it as a child of `node`, which must have no
     /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed as above). Returns the child.
-    std::int32_t add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token);
+    TreeNode add_drawn(TokenTree& tree, TreeNode node, std::span<const Candidate> q, TokenId token);
 
-    [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;
+    [[nodiscard]] DrawnChildren drawn(TreeNode node) const override;
 
 private:
     // The record of one node: its q and its draws, as ranges of q_ and draws_.
@@ -50,13 +50,13 @@ private:
     };
 
     // Starts the record of `node`, which was not drawn from yet (CHECKed), and copies `q`.
-    Entry& begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule);
+    Entry& begin_entry(TreeNode node, std::span<const Candidate> q, DrawRule rule);
     [[nodiscard]] std::size_t draw_one(std::span<const Candidate> q, double uniform) const;
 
     std::uint64_t seed_;
     std::int64_t n_text_ = 0;
     std::int64_t budget_ = 0;
-    std::vector<Entry> entries_;   // [highest node that was drawn from + 1]: the record of each node
+    std::vector<Entry> entries_;   // [nodes up to the last that was drawn from]: the record of each node
     std::vector<Candidate> q_;     // the distributions of all entries, one after another
     std::vector<TokenId> draws_;   // the drawn tokens of all entries, one after another
     std::vector<double> weights_;  // [q.size()] of a running draw_children(): probability, 0 for a removed candidate

@@ -28,11 +28,12 @@ RejectionVerifier::RejectionVerifier(Sampler& sampler, std::int64_t vocab, const
     : sampler_(&sampler), drafts_(drafts), rule_(vocab) {}
 
 void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
-                               std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
-    CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() && text.back() == tree.token(0));
-    accepted.assign(1, 0);
-    for (std::int32_t node = 0;;) {
-        const std::span<const Candidate> target = sampler_->distribution(logits, node, text);
+                               std::vector<TokenId>& text, std::vector<TreeNode>& accepted) {
+    CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() &&
+          text.back() == tree.token(kTreeRoot));
+    accepted.assign(1, kTreeRoot);
+    for (TreeNode node = kTreeRoot;;) {
+        const std::span<const Candidate> target = sampler_->distribution(logits, logits_row_of(node), text);
         const DrawnChildren children = drafts_ == nullptr ? DrawnChildren{} : drafts_->drawn(node);
         const TokenId token = rule_.decide(
             target, children, [seed = sampler_->options().seed, position = std::ssize(text)](std::uint32_t index) {

@@ -47,7 +47,7 @@ class DraftDistributions {
 public:
     virtual ~DraftDistributions() = default;
     /// Returns the draws below `node` of the tree that was proposed last. Valid until the next proposal.
-    [[nodiscard]] virtual DrawnChildren drawn(std::int32_t node) const = 0;
+    [[nodiscard]] virtual DrawnChildren drawn(TreeNode node) const = 0;
 };
 
 /// Returns number `index` of the uniform numbers at `position` of `stream`: (2 n + 1) / 2^53, in (0, 1), where n has 52
@@ -94,7 +94,7 @@ public:
     /// Appends the tokens that the pass commits to `text` (not empty) and writes the accepted nodes to `accepted`, node
     /// 0 first. Allocates nothing if the vectors have room.
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override;
+                std::vector<TreeNode>& accepted) override;
 
 private:
     Sampler* sampler_;

@@ -11,8 +11,8 @@ namespace {
 
 // Follows `ahead` (not empty) down the tree. Writes the accepted nodes to `accepted`: node 0 first, one node for each
 // token that is committed.
-void follow(const TokenTree& tree, std::span<const TokenId> ahead, std::vector<std::int32_t>& accepted) {
-    accepted.assign(1, 0);
+void follow(const TokenTree& tree, std::span<const TokenId> ahead, std::vector<TreeNode>& accepted) {
+    accepted.assign(1, kTreeRoot);
     while (accepted.size() < ahead.size()) {
         const auto child = tree.child(accepted.back(), ahead[accepted.size() - 1]);
         if (!child) return;
@@ -46,7 +46,7 @@ ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, st
     std::vector<TokenId> text;
     TokenTree tree;
     tree.reserve(budget);
-    std::vector<std::int32_t> accepted;
+    std::vector<TreeNode> accepted;
     observe({.text = text, .n_new = 0});
     for (const RecordedTurn& turn : turns) {
         CHECK(!text.empty() || !turn.prompt.empty(), "a sequence that starts empty");

@@ -40,7 +40,7 @@ public:
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
     [[nodiscard]] std::vector<SourceFigures> figures() const override;
-    [[nodiscard]] std::uint32_t sources_of(std::int32_t node) override;
+    [[nodiscard]] std::uint32_t sources_of(TreeNode node) override;
     [[nodiscard]] const BackOff& back_off() const override { return control_.back_off(); }
     void set_sampling(const SamplerOptions& sampling) override;
     void reset() override;

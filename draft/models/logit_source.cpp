@@ -84,7 +84,7 @@ void LogitSource::remember_history(std::span<const TokenId> text) {
     for (const TokenId token : text.last(n_history_)) history_.push_back(known(token));
 }
 
-void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) {
+void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) {
     CHECK(!nodes.empty());
     try {
         expand_all(tree, text, nodes);
@@ -94,16 +94,15 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
     }
 }
 
-void LogitSource::expand_all(const TokenTree& tree, std::span<const TokenId> text,
-                             std::span<const std::int32_t> nodes) {
+void LogitSource::expand_all(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) {
     pass_tokens_.clear();
     pass_nodes_.clear();
-    if (nodes.front() == 0) {
+    if (nodes.front() == kTreeRoot) {
         forget_tree();
         start_tree(text);
         remember_history(text);
     }
-    CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == 0),
+    CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == kTreeRoot),
           "{} nodes after {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
     index_of_.resize(tree.size(), -1);
     while (!nodes.empty()) {
@@ -116,30 +115,30 @@ void LogitSource::expand_all(const TokenTree& tree, std::span<const TokenId> tex
 }
 
 // Returns how many of `nodes` the next pass can take.
-std::size_t LogitSource::n_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) const {
-    const std::span<const std::int32_t> most = nodes.first(std::min(nodes.size(), static_cast<std::size_t>(max_rows_)));
+std::size_t LogitSource::n_at_once(const TokenTree& tree, std::span<const TreeNode> nodes) const {
+    const std::span<const TreeNode> most = nodes.first(std::min(nodes.size(), static_cast<std::size_t>(max_rows_)));
     if (!by_level_) return most.size();
-    const auto waits = [&](std::int32_t node) { return node > 0 && index_of_[tree.parent(node)] < 0; };
+    const auto waits = [&](TreeNode node) { return node != kTreeRoot && index_of_[tree.parent(node).index] < 0; };
     const auto n = static_cast<std::size_t>(std::ranges::find_if(most, waits) - most.begin());
-    CHECK(n > 0, "node {} before its parent", nodes.front());
+    CHECK(n > 0, "node {} before its parent", nodes.front().index);
     return n;
 }
 
 // Makes one pass over the tokens of lead() and these nodes, which must not be expanded yet (CHECKed), and keeps their
 // logits.
-void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) {
+void LogitSource::expand_at_once(const TokenTree& tree, std::span<const TreeNode> nodes) {
     const auto start = Clock::now();
     const auto first = static_cast<std::int32_t>(expanded_.size());
     logit_rows_.clear();
-    for (const std::int32_t node : nodes) {
-        CHECK(index_of_[node] < 0, "node {} is expanded already", node);
+    for (const TreeNode node : nodes) {
+        CHECK(index_of_[node.index] < 0, "node {} is expanded already", node.index);
         const TokenId token = known(tree.token(node));
         std::int32_t above = -1;
-        if (node > 0) {
+        if (node != kTreeRoot) {
             above = index_of(tree.parent(node));
             append(token, row_of(above));
         }
-        index_of_[node] = static_cast<std::int32_t>(expanded_.size());
+        index_of_[node.index] = static_cast<std::int32_t>(expanded_.size());
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
@@ -171,9 +170,10 @@ std::span<TopToken> LogitSource::best_of(std::int32_t index) {
     return std::span(best_).subspan(at * n, expanded_[at].n_best);
 }
 
-std::int32_t LogitSource::index_of(std::int32_t node) const {
-    const std::int32_t index = node >= 0 && node < std::ssize(index_of_) ? index_of_[node] : -1;
-    CHECK(index >= 0, "node {} is not expanded", node);
+std::int32_t LogitSource::index_of(TreeNode node) const {
+    const bool is_known = node.index >= 0 && node.index < std::ssize(index_of_);
+    const std::int32_t index = is_known ? index_of_[node.index] : -1;
+    CHECK(index >= 0, "node {} is not expanded", node.index);
     return index;
 }
 

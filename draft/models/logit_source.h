@@ -44,20 +44,20 @@ public:
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     /// Sets the sampling options of the target, and forgets the tree.
     void set_sampling(const SamplerOptions& sampling) override;
-    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
+    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) override;
     /// Writes the children that survive the target's filters first, ordered by probability and noise; then, if `out`
     /// has room, the most probable other tokens. Greedily (temperature 0) the order is that of the logits, and
     /// probabilities are those of temperature 1.
-    [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+    [[nodiscard]] std::size_t propose(TreeNode node, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     /// Returns the distribution after an expanded node, with the target's filters, valid until the next call. Needs
     /// whole rows (DraftRows::Whole, CHECKed).
-    [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
+    [[nodiscard]] std::span<const Candidate> distribution(TreeNode node) override;
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
     [[nodiscard]] std::int64_t passes() const override { return n_passes_; }
     /// Returns the logits after an expanded node, [n_ids], before filters. Valid until the next expand() or observe().
     /// Needs whole rows (DraftRows::Whole, CHECKed).
-    [[nodiscard]] std::span<const float> logits(std::int32_t node) const;
+    [[nodiscard]] std::span<const float> logits(TreeNode node) const;
 
 protected:
     struct Expanded {
@@ -109,10 +109,10 @@ protected:
 private:
     void size_for(const SamplerOptions& sampling);
     void append(TokenId token, NodeId parent);
-    [[nodiscard]] std::size_t n_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) const;
-    void expand_all(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes);
-    void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
-    [[nodiscard]] std::int32_t index_of(std::int32_t node) const;
+    [[nodiscard]] std::size_t n_at_once(const TokenTree& tree, std::span<const TreeNode> nodes) const;
+    void expand_all(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes);
+    void expand_at_once(const TokenTree& tree, std::span<const TreeNode> nodes);
+    [[nodiscard]] std::int32_t index_of(TreeNode node) const;
     void remember_history(std::span<const TokenId> text);
     [[nodiscard]] std::span<const TokenId> path_of(std::int32_t index);
     void keep_rows(const LogitRows& rows, std::int32_t first);

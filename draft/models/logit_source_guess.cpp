@@ -38,7 +38,7 @@ std::uint16_t LogitSource::n_bins() const {
     return kRankClasses * kCertainties;
 }
 
-std::span<const float> LogitSource::logits(std::int32_t node) const {
+std::span<const float> LogitSource::logits(TreeNode node) const {
     CHECK(!logits_.empty(), "a source that keeps the best of a row alone");
     return {logits_.data() + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
 }
@@ -53,11 +53,11 @@ std::span<const TokenId> LogitSource::path_of(std::int32_t index) {
     return history_;
 }
 
-std::span<const Candidate> LogitSource::distribution(std::int32_t node) {
+std::span<const Candidate> LogitSource::distribution(TreeNode node) {
     return sampler_.distribution(logits(node), path_of(index_of(node)));
 }
 
-std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+std::size_t LogitSource::propose(TreeNode node, std::int64_t position, const PathNoise& noise,
                                  std::span<Proposal> out) {
     const std::int32_t index = index_of(node);
     list_.fill(best_of(index), path_of(index));

@@ -39,14 +39,14 @@ public:
     /// a tree must begin with node 0, alone or with others. The parent of a node must be expanded in this or an earlier
     /// call for the same tree. The first call after observe() also brings the source's own cache up to `text` (all
     /// committed tokens; the last one is the tree's root).
-    virtual void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) = 0;
+    virtual void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) = 0;
     /// Writes children of an expanded node, for the absolute position `position`, to `out`: distinct tokens, most
     /// likely first by noise.rank(), at most out.size(). Returns their number.
-    [[nodiscard]] virtual std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+    [[nodiscard]] virtual std::size_t propose(TreeNode node, std::int64_t position, const PathNoise& noise,
                                               std::span<Proposal> out) = 0;
     /// Returns the whole distribution after an expanded node, with the filters that the target will use (path-dependent
     /// samplers, E4): what distribution-exact sampling (E3) draws from. Valid until the next call of any function.
-    [[nodiscard]] virtual std::span<const Candidate> distribution(std::int32_t node) = 0;
+    [[nodiscard]] virtual std::span<const Candidate> distribution(TreeNode node) = 0;
 
     /// Returns the predicted seconds of expanding `n_nodes` at once, planned before the first pass and corrected by the
     /// passes made.

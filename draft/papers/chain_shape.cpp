@@ -23,7 +23,7 @@ void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t ga
     const std::int64_t length = std::min(chain_length(tree, request, gamma), source.max_nodes());
     if (length < 1 || !source.ready(request.text)) return;
     const PathNoise& noise = noise_of(request);
-    std::int32_t node = 0;
+    TreeNode node = kTreeRoot;
     for (std::int64_t depth = 0; depth < length; ++depth) {
         source.expand(tree, request.text, {&node, 1});
         std::array<Proposal, 1> best;

@@ -19,16 +19,19 @@ void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShap
     const bool chain = options.shape == DrawnShape::Chain;
     const std::int64_t depth_limit = std::min(request.max_depth, chain ? options.gamma : std::ssize(kChildrenAtDepth));
     std::int64_t n_expanded = 0;
-    std::int32_t level_begin = 0;
-    std::vector<std::int32_t> level;
+    TreeNode level_begin = kTreeRoot;
+    std::vector<TreeNode> level;
     for (std::int64_t depth = 0; depth < depth_limit && tree.size() < request.budget; ++depth) {
-        const std::int32_t level_end = tree.size();
+        const TreeNode level_end(tree.size());
         level.clear();
-        for (std::int32_t node = level_begin; node < level_end && n_expanded < source.max_nodes(); ++node, ++n_expanded)
+        for (const TreeNode node : TreeNodes(level_begin, level_end)) {
+            if (n_expanded >= source.max_nodes()) break;
             level.push_back(node);
+            ++n_expanded;
+        }
         if (level.empty()) return;
         source.expand(tree, request.text, level);
-        for (const std::int32_t node : level)
+        for (const TreeNode node : level)
             drawn.draw_children(tree, node, source.distribution(node), DrawRule::WithoutReplacement,
                                 chain ? 1 : kChildrenAtDepth[depth]);
         level_begin = level_end;

@@ -96,14 +96,14 @@ void Lookahead::observe(const Observation& observation) {
     const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    std::optional<std::int32_t> trunk = 0;
+    std::optional<TreeNode> trunk = kTreeRoot;
     for (Column& column : window_) {
         trunk = tree.child(*trunk, column.front());
         if (!trunk) return;
-        std::optional<std::int32_t> end = trunk;
+        std::optional<TreeNode> end = trunk;
         for (std::size_t row = 1; end && row < column.size(); ++row) end = tree.child(*end, column[row]);
         if (!end) continue;
-        const std::span<const TopToken> top = row_top_.best(logits, *end, 1);
+        const std::span<const TopToken> top = row_top_.best(logits, logits_row_of(*end), 1);
         if (top.empty()) continue;  // no logit of the row is above -infinity
         column.push_back(top.front().token);
         if (column.size() <= followers_) continue;
@@ -184,7 +184,7 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     for (std::size_t rank = 0; rank < n_firsts; ++rank) {
         for_each_ngram(last, [&](std::size_t, std::span<const TokenId> tokens) {
             if (tokens.front() != firsts[rank].token) return;
-            std::int32_t node = 0;
+            TreeNode node = kTreeRoot;
             for (const TokenId token : tokens) {
                 const auto present = tree.child(node, token);
                 if (!present && (tree.size() >= request.budget || tree.depth(node) >= request.max_depth)) break;
@@ -208,16 +208,16 @@ void Lookahead::start_window(std::span<const TokenId> text) {
 
 void Lookahead::fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) {
     if (window_.empty()) start_window(request.text);
-    std::int32_t trunk = 0;
+    TreeNode trunk = kTreeRoot;
     for (const Column& column : window_) {
         if (tree.depth(trunk) + std::ssize(column) > request.max_depth) return;
         std::int64_t n_new = std::ssize(column);
-        for (std::optional<std::int32_t> node = trunk; n_new > 0; --n_new) {
+        for (std::optional<TreeNode> node = trunk; n_new > 0; --n_new) {
             node = tree.child(*node, column[std::ssize(column) - n_new]);
             if (!node) break;
         }
         if (tree.size() + n_new > request.budget) return;
-        std::int32_t node = trunk = tree.add(trunk, column.front());
+        TreeNode node = trunk = tree.add(trunk, column.front());
         for (std::size_t row = 1; row < column.size(); ++row) node = tree.add(node, column[row]);
     }
 }

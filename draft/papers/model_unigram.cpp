@@ -60,7 +60,7 @@ void ModelUnigram::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     if (request.max_depth < 1) return;
     std::array<Proposal, kRows> best;
     const std::size_t n = propose(0, std::ssize(request.text), noise_of(request), best);
-    for (std::size_t i = 0; i < n && tree.size() < request.budget; ++i) tree.add(0, best[i].token);
+    for (std::size_t i = 0; i < n && tree.size() < request.budget; ++i) tree.add(kTreeRoot, best[i].token);
 }
 
 }  // namespace slipstream::draft

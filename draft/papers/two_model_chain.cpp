@@ -17,7 +17,7 @@ double TwoModelChain::uniform() {
 // Draws up to `n` tokens after the tip with the lower model, into ahead_.
 void TwoModelChain::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelSource& lower) {
     ahead_.clear();
-    std::int32_t node = tip_;
+    TreeNode node = tip_;
     for (std::int64_t i = 0; i < n && n_seen_by_lower_ + std::ssize(unseen_by_lower_) <= lower.max_nodes(); ++i) {
         lower.expand(arena_, request.text, unseen_by_lower_);
         n_seen_by_lower_ += std::ssize(unseen_by_lower_);
@@ -39,11 +39,11 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
     n_text_ = std::ssize(request.text);
     n_uniform_ = 0;
     arena_.reset(request.text.back());
-    tip_ = 0;
-    unseen_by_lower_.assign(1, 0);
-    unseen_by_upper_.assign(1, 0);
+    tip_ = kTreeRoot;
+    unseen_by_lower_.assign(1, kTreeRoot);
+    unseen_by_upper_.assign(1, kTreeRoot);
     n_seen_by_lower_ = n_seen_by_upper_ = 0;
-    std::int32_t end = 0;  // last node of the chain in `tree`
+    TreeNode end = kTreeRoot;  // last node of the chain in `tree`
     while (tree.size() <= length) {
         {
             const Stopwatch control(counts.seconds);

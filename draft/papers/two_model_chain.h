@@ -43,7 +43,7 @@ public:
 private:
     // A token that the lower model drew: a node of arena_, and the distribution that it was drawn from.
     struct Ahead {
-        std::int32_t node;
+        TreeNode node;
         std::vector<Candidate> q;
     };
 
@@ -55,11 +55,11 @@ private:
     std::int64_t n_text_ = 0;
     std::uint32_t n_uniform_ = 0;  // uniform numbers used for this tree
     TokenTree arena_;              // all tokens that were drawn, rejected ones included
-    std::int32_t tip_ = 0;         // end of the chain, a node of the arena
+    TreeNode tip_ = kTreeRoot;     // end of the chain, a node of the arena
     std::vector<Ahead> ahead_;
     std::vector<Candidate> p_;
     // Nodes of arena_ on the path to tip_ that the lower and the upper model have not expanded yet.
-    std::vector<std::int32_t> unseen_by_lower_, unseen_by_upper_;
+    std::vector<TreeNode> unseen_by_lower_, unseen_by_upper_;
     std::int64_t n_seen_by_lower_ = 0, n_seen_by_upper_ = 0;
 };
 

@@ -21,11 +21,11 @@ void CachebackTree::grow(TokenTree& tree, const ShapeRequest& request, LruTable&
     const auto n_reserved = static_cast<std::int32_t>(options_.reserved_tokens * max_nodes_ / options_.tree_tokens);
     const std::int32_t max_first = max_nodes_ - n_reserved;
     ends_.clear();
-    grow_from(0, max_first, dynamic);
+    grow_from(kTreeRoot, max_first, dynamic);
     const std::int32_t n_first = tree.size();
     grow_from_ends(dynamic);
     if (frozen == nullptr) return;
-    grow_from(0, std::min(max_nodes_, tree.size() + max_first - n_first), *frozen);
+    grow_from(kTreeRoot, std::min(max_nodes_, tree.size() + max_first - n_first), *frozen);
     list_leaves();
     grow_from_ends(*frozen);
 }
@@ -37,7 +37,7 @@ void CachebackTree::grow_from_ends(Table& table) {
 }
 
 template <typename Table>
-void CachebackTree::grow_from(std::int32_t node, std::int32_t max_nodes, Table& table) {
+void CachebackTree::grow_from(TreeNode node, std::int32_t max_nodes, Table& table) {
     if (tree_->size() >= max_nodes || tree_->depth(node) >= request_->max_depth) return;
     if (!find_context(node, table.leader_tokens())) return;
     const std::uint32_t leader = table.query(context_);
@@ -50,7 +50,7 @@ void CachebackTree::grow_from(std::int32_t node, std::int32_t max_nodes, Table& 
 }
 
 template <typename Table>
-void CachebackTree::list_followers(std::uint32_t leader, std::int32_t node, const Table& table) {
+void CachebackTree::list_followers(std::uint32_t leader, TreeNode node, const Table& table) {
     followers_.clear();
     for (std::uint32_t follower = table.first_follower(leader); follower != kNone;
          follower = table.next_follower(follower))
@@ -90,7 +90,7 @@ void CachebackTree::order_by_noise(std::int64_t position, const Table& table) {
 
 // Adds the tokens of `follower` as a branch below `node`, until the depth limit is reached or the whole tree has
 // `max_nodes` nodes. If a node was added, the followers of the branch's last token will be looked up.
-void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes) {
+void CachebackTree::add_branch(TreeNode node, std::span<const TokenId> follower, std::int32_t max_nodes) {
     const std::int32_t n_before = tree_->size();
     for (const TokenId token : follower) {
         if (tree_->depth(node) >= request_->max_depth) break;
@@ -98,29 +98,28 @@ void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follo
         if (!child && tree_->size() >= max_nodes) break;
         node = child ? *child : tree_->add(node, token);
     }
-    if (node >= n_before) ends_.push_back(node);
+    if (node.index >= n_before) ends_.push_back(node);
 }
 
 /// Copies the last `n_tokens` tokens of the path to `node`, the sequence before it included, to context_. Returns false
 /// if there are fewer.
-bool CachebackTree::find_context(std::int32_t node, std::size_t n_tokens) {
+bool CachebackTree::find_context(TreeNode node, std::size_t n_tokens) {
     const std::span<const TokenId> text = request_->text;
     const auto depth = static_cast<std::size_t>(tree_->depth(node));
     if (text.size() + depth < n_tokens) return false;
     context_.resize(n_tokens);
     std::size_t at = n_tokens;
-    for (; at > 0 && node != 0; node = tree_->parent(node)) context_[--at] = tree_->token(node);
+    for (; at > 0 && node != kTreeRoot; node = tree_->parent(node)) context_[--at] = tree_->token(node);
     std::ranges::copy(text.last(at), context_.begin());
     return true;
 }
 
 void CachebackTree::list_leaves() {
     is_inner_.assign(tree_->size(), 0);
-    for (const std::int32_t parent : tree_->parents())
-        if (parent >= 0) is_inner_[parent] = 1;
+    for (const TreeNode node : tree_->draft_nodes()) is_inner_[tree_->parent(node).index] = 1;
     ends_.clear();
-    for (std::int32_t node = 1; node < tree_->size(); ++node)
-        if (is_inner_[node] == 0) ends_.push_back(node);
+    for (const TreeNode node : tree_->draft_nodes())
+        if (is_inner_[node.index] == 0) ends_.push_back(node);
 }
 
 }  // namespace slipstream::draft

@@ -43,15 +43,15 @@ private:
     };
 
     template <typename Table>
-    void grow_from(std::int32_t node, std::int32_t max_nodes, Table& table);
+    void grow_from(TreeNode node, std::int32_t max_nodes, Table& table);
     template <typename Table>
     void grow_from_ends(Table& table);
     template <typename Table>
-    void list_followers(std::uint32_t leader, std::int32_t node, const Table& table);
+    void list_followers(std::uint32_t leader, TreeNode node, const Table& table);
     template <typename Table>
     void order_by_noise(std::int64_t position, const Table& table);
-    void add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes);
-    [[nodiscard]] bool find_context(std::int32_t node, std::size_t n_tokens);
+    void add_branch(TreeNode node, std::span<const TokenId> follower, std::int32_t max_nodes);
+    [[nodiscard]] bool find_context(TreeNode node, std::size_t n_tokens);
     void list_leaves();
 
     CachebackOptions options_;
@@ -59,7 +59,7 @@ private:
     TokenTree* tree_ = nullptr;
     const ShapeRequest* request_ = nullptr;
     std::int32_t max_nodes_ = 0;
-    std::vector<std::int32_t> ends_;      // ends of branches, in the order in which they are to be queried
+    std::vector<TreeNode> ends_;          // ends of branches, in the order in which they are to be queried
     std::vector<std::uint8_t> is_inner_;  // [tree size]: 1 for a node with children; scratch of list_leaves()
     std::vector<TokenId> context_;        // the last tokens of a path
     std::vector<Ranked> followers_;       // followers of the queried leader, in the order in which they become branches

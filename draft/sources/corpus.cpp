@@ -151,7 +151,7 @@ void CorpusSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto length = static_cast<std::int64_t>(request.text.size());
     const auto max_depth = static_cast<std::uint32_t>(std::clamp<std::int64_t>(request.max_depth, 0, kShapeDepth));
     branches_.clear();
-    if (max_depth > 0) push_branches({.score = 1.0, .parent = 0}, match, length, noise);
+    if (max_depth > 0) push_branches({.score = 1.0, .parent = kTreeRoot}, match, length, noise);
     while (!branches_.empty() && tree.size() < request.budget && tree.size() <= kShapeTokens) {
         std::pop_heap(branches_.begin(), branches_.end(), LaterBranch{});
         Branch best = branches_.back();

@@ -74,8 +74,8 @@ private:
     };
     /// A candidate of the own tree: a token that is not in the tree yet, under a node that is.
     struct Branch {
-        double score;         // relative weight of the path: the product of its tokens' shares, with noise
-        std::int32_t parent;  // node of the tree
+        double score;     // relative weight of the path: the product of its tokens' shares, with noise
+        TreeNode parent;  // node of the tree
         TokenId token;
         std::uint32_t depth;       // depth of the candidate in the tree
         Interval parent_interval;  // places of the match at `parent`, without the token

@@ -69,7 +69,7 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
     for (const Row& row : rows.all()) {
         if (n_rows == options.rows) return;
         const std::int32_t size_before = tree.size();
-        std::int32_t node = 0;
+        TreeNode node = kTreeRoot;
         TokenId token = row.first;
         for (std::int64_t depth = 1; token >= 0; ++depth) {
             const auto present = tree.child(node, token);

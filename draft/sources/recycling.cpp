@@ -86,10 +86,10 @@ void Recycling::observe(const Observation& observation) {
     const std::size_t n_before = observation.text.size() - static_cast<std::size_t>(observation.n_new);
     const std::span<const TokenId> before = observation.text.first(n_before > 0 ? n_before - 1 : 0);
     cursors_.clear();
-    for (std::int32_t node = 0; node < tree.size(); ++node) {
-        const Cursor above = node == 0 ? root(before) : cursors_[tree.parent(node)];
+    for (const TreeNode node : tree.nodes()) {
+        const Cursor above = node == kTreeRoot ? root(before) : cursors_[tree.parent(node).index];
         cursors_.push_back(one_more(above, tree.token(node)));
-        learn(cursors_.back(), logits, node);
+        learn(cursors_.back(), logits, logits_row_of(node));
     }
 }
 
@@ -97,8 +97,8 @@ LogitRequest Recycling::logit_request() const {
     return {.n_best = kCandidates, .sum_temperature = options_.temperature > 0.0 ? options_.temperature : 1.0};
 }
 
-void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node) {
-    const std::span<const TopToken> top = row_top_.best(logits, node, kCandidates);
+void Recycling::learn(Cursor behind, const LogitRows& logits, std::int64_t logits_row) {
+    const std::span<const TopToken> top = row_top_.best(logits, logits_row, kCandidates);
     if (top.empty()) return;  // no logit above -inf: the row stays as it was
     const auto token = static_cast<std::int64_t>(behind & kToken);
     CHECK(token < options_.vocab, "token {} of {}", token, options_.vocab);
@@ -106,7 +106,7 @@ void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node)
     row.tokens.fill(kNoToken);
     const float scale = row.sharpness = sharpness(options_.temperature);
     const float greatest = top.front().logit;
-    const float normaliser = estimated_log_normaliser(logits, node, top, 1.0F / scale);
+    const float normaliser = estimated_log_normaliser(logits, logits_row, top, 1.0F / scale);
     for (std::size_t i = 0; i < top.size(); ++i) {
         row.tokens[i] = top[i].token;
         row.probabilities[i] = kept_probability(std::exp((top[i].logit - greatest) * scale - normaliser));
@@ -176,16 +176,16 @@ std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathN
 void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
     const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
-    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // [static nodes]: node of `tree`; -1: not in it
+    std::array<TreeNode, kRecyclingTree.size()> node_of{};  // [static nodes]: node of `tree`, or kNoTreeNode
     // Children of one parent are consecutive, so one row is read at a time.
     std::array<Proposal, kCandidates> row_of_parent;
     std::size_t n_in_row = 0;
     std::int32_t last_parent = -1;
     for (std::size_t at = 1; at < kRecyclingTree.size(); ++at) {
         const StaticNode place = kRecyclingTree[at];
-        const std::int32_t above = node_of[place.parent];
-        node_of[at] = -1;
-        if (above < 0 || tree.depth(above) >= request.max_depth) continue;
+        const TreeNode above = node_of[place.parent];
+        node_of[at] = kNoTreeNode;
+        if (above == kNoTreeNode || tree.depth(above) >= request.max_depth) continue;
         if (tree.size() >= request.budget) return;
         if (place.parent != last_parent)
             n_in_row = list(row(tree.token(above)), root_position + tree.depth(above) + 1, noise, row_of_parent);

@@ -84,7 +84,7 @@ private:
         Row row;
     };
 
-    void learn(Cursor behind, const LogitRows& logits, std::int32_t node);
+    void learn(Cursor behind, const LogitRows& logits, std::int64_t logits_row);
     [[nodiscard]] const Row& row(TokenId token) const;
     [[nodiscard]] LongRow& place_of(std::uint64_t behind);
     [[nodiscard]] Row at_temperature(const Row& row) const;

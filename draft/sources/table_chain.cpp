@@ -8,8 +8,8 @@
 namespace slipstream::draft {
 
 std::int64_t chain_length(const TokenTree& tree, const ShapeRequest& request, std::int64_t gamma) {
-    CHECK(tree.size() == 1 && !request.text.empty() && tree.token(0) == request.text.back(), "a tree of {} nodes",
-          tree.size());
+    CHECK(tree.size() == 1 && !request.text.empty() && tree.token(kTreeRoot) == request.text.back(),
+          "a tree of {} nodes", tree.size());
     return std::min({gamma, request.budget - 1, request.max_depth});
 }
 
@@ -17,7 +17,7 @@ void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t ga
     const std::int64_t length = chain_length(tree, request, gamma);
     if (length < 1) return;
     const PathNoise& noise = noise_of(request);
-    std::int32_t node = 0;
+    TreeNode node = kTreeRoot;
     Cursor cursor = source.root(request.text);
     for (std::int64_t depth = 0; depth < length && cursor != kNowhere; ++depth) {
         std::array<Proposal, 1> best;

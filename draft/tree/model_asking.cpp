@@ -95,8 +95,8 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
         const Stopwatch control(counts_[tables_.size() + which].seconds);
         model.source->expand(arena_, request.text, batch_);
     }
-    for (const std::int32_t index : batch_) {
-        const SearchNode node{index};
+    for (const TreeNode arena_node : batch_) {
+        const SearchNode node = in_search(arena_node);
         at(node).asked |= 1U << which;
         ask(node, request);
     }

@@ -62,7 +62,7 @@ void TreeBuilder::begin(const BuildRequest& request) {
 }
 
 SearchNode TreeBuilder::make_node(SearchNode parent, TokenId token) {
-    const SearchNode node{arena_.append(in_arena(parent), token)};
+    const SearchNode node = in_search(arena_.append(in_arena(parent), token));
     nodes_.push_back({});
     CHECK(std::ssize(nodes_) == arena_.size(), "node {} of {}", nodes_.size(), arena_.size());
     cursors_.resize(cursors_.size() + tables_.size(), kNowhere);
@@ -184,7 +184,7 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
 
     const std::size_t length = best_length(request);
     taken_.resize(length);
-    at(SearchNode::Root).place = 0;
+    at(SearchNode::Root).place = kTreeRoot;
     for (const SearchNode node : std::span(taken_).subspan(1))
         at(node).place = tree.append(at(parent_of(node)).place, token_of(node));
     if (length > 1) {

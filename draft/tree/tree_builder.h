@@ -42,10 +42,10 @@ struct BuildRequest {
 
 /// Result of the verification of a tree.
 struct BuildOutcome {
-    std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
-    std::span<const TokenId> came{};           // [accepted]: the target's token after each accepted node
-    LogitRows logits{};                        // [tree size, vocab]; may be empty
-    double temperature = 0.0;                  // the target's sampling temperature
+    std::span<const TreeNode> accepted{};  // nodes of the tree, node 0 first
+    std::span<const TokenId> came{};       // [accepted]: the target's token after each accepted node
+    LogitRows logits{};                    // [tree size, vocab]; may be empty
+    double temperature = 0.0;              // the target's sampling temperature
 };
 
 /// Counts of one source's proposals in all trees so far, and the seconds spent in the source.
@@ -71,7 +71,7 @@ public:
     void learn(const BuildOutcome& outcome);
     /// Returns the sources that proposed `node` of the tree grown last, bit i for source i; 0 for node 0, and for nodes
     /// that were added to the tree afterwards.
-    [[nodiscard]] std::uint32_t named_by(std::int32_t node);
+    [[nodiscard]] std::uint32_t named_by(TreeNode node);
 
     /// Returns the number of nodes of the tree grown last, node 0 included.
     [[nodiscard]] std::int64_t grown_nodes() const { return std::ssize(taken_); }
@@ -94,8 +94,8 @@ private:
         Votes::Range children;
         std::uint32_t asked = 0;  // models that were asked about the node, a bit each
         float score = 0.0F;
-        float covered = 0.0F;     // sum of the estimates of its children that were taken
-        std::int32_t place = -1;  // node of the grown tree; -1: not in it
+        float covered = 0.0F;          // sum of the estimates of its children that were taken
+        TreeNode place = kNoTreeNode;  // node of the grown tree, or kNoTreeNode
     };
     // A child that may be taken; the best one is taken next.
     struct Offer {
@@ -128,13 +128,17 @@ private:
     }
     [[nodiscard]] Node& at(SearchNode node) { return nodes_[static_cast<std::size_t>(node)]; }
     [[nodiscard]] const Node& at(SearchNode node) const { return nodes_[static_cast<std::size_t>(node)]; }
-    // Returns the index of `node` in arena_: a node of the search has the same index there.
-    [[nodiscard]] static std::int32_t in_arena(SearchNode node) { return static_cast<std::int32_t>(node); }
-    [[nodiscard]] SearchNode parent_of(SearchNode node) const { return SearchNode{arena_.parent(in_arena(node))}; }
+    // Returns the node of arena_ of a node of the search: both have the same index.
+    [[nodiscard]] static TreeNode in_arena(SearchNode node) { return TreeNode(static_cast<std::int32_t>(node)); }
+    // Returns the node of the search of a node of arena_, or None for kNoTreeNode.
+    [[nodiscard]] static SearchNode in_search(TreeNode arena_node) { return SearchNode{arena_node.index}; }
+    [[nodiscard]] SearchNode parent_of(SearchNode node) const { return in_search(arena_.parent(in_arena(node))); }
     [[nodiscard]] std::int32_t depth_of(SearchNode node) const { return arena_.depth(in_arena(node)); }
     [[nodiscard]] TokenId token_of(SearchNode node) const { return arena_.token(in_arena(node)); }
     /// Returns the node's cursors, one for each of tables_.
-    [[nodiscard]] Cursor* cursors_of(SearchNode node) { return cursors_.data() + in_arena(node) * tables_.size(); }
+    [[nodiscard]] Cursor* cursors_of(SearchNode node) {
+        return cursors_.data() + static_cast<std::int32_t>(node) * tables_.size();
+    }
 
     std::vector<TableSource*> tables_;
     std::vector<Model> models_;
@@ -148,8 +152,8 @@ private:
     std::vector<Offer> offers_;    // heap, best first
     // Nodes taken so far by falling score, the root first; after grow() the nodes of the tree.
     std::vector<SearchNode> taken_;
-    std::vector<double> expected_;     // [taken_]: tokens that the tree up to each node is expected to commit
-    std::vector<std::int32_t> batch_;  // indices into arena_ of the nodes that a model is asked about at once
+    std::vector<double> expected_;  // [taken_]: tokens that the tree up to each node is expected to commit
+    std::vector<TreeNode> batch_;   // nodes of arena_ that a model is asked about at once
 };
 
 }  // namespace slipstream::draft

@@ -15,10 +15,10 @@ constexpr float kModelGainRate = 0.05F;  // weight of a new value in the recent 
 
 }  // namespace
 
-std::uint32_t TreeBuilder::named_by(std::int32_t node) {
+std::uint32_t TreeBuilder::named_by(TreeNode node) {
     std::uint32_t sources = 0;
-    if (node == 0 || node >= std::ssize(taken_)) return sources;
-    const SearchNode here = taken_[node];
+    if (node == kTreeRoot || node.index >= std::ssize(taken_)) return sources;
+    const SearchNode here = taken_[node.index];
     for (const VotedToken& token : votes_.of(at(parent_of(here)).children)) {
         if (token.node != here) continue;
         for (const Calibration::Input& vote : votes_.votes_for(token))
@@ -35,7 +35,7 @@ void TreeBuilder::learn_node(SearchNode node, TokenId came, const TargetProbabil
     for (const VotedToken& token : votes_.of(children)) {
         const bool hit = token.token == came;
         if (hit && token.by_model && token.estimate > kWorthNaming) named_hit = 1.0F;
-        if (token.node == SearchNode::None || at(token.node).place < 0) continue;  // not offered
+        if (token.node == SearchNode::None || at(token.node).place == kNoTreeNode) continue;  // not offered
         for (const Calibration::Input& vote : votes_.votes_for(token)) {
             if (votes_.is_against(vote)) continue;
             ++counts_[vote.source].offered;
@@ -53,12 +53,14 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
     CHECK(!outcome.accepted.empty() && outcome.accepted.size() == outcome.came.size(), "{} nodes, {} tokens",
           outcome.accepted.size(), outcome.came.size());
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
-        const std::int32_t row = outcome.accepted[i];
-        if (row >= std::ssize(taken_)) break;  // this node and those after it were added to the tree after the search
+        const TreeNode node = outcome.accepted[i];
+        if (node.index >= std::ssize(taken_))
+            break;  // this node and those after it were added to the tree after the search
         // With noise, the token that came says little about what was probable, so the target's probabilities are used.
         std::optional<TargetProbabilities> target;
-        if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);
-        learn_node(taken_[row], outcome.came[i], target ? &*target : nullptr);
+        if (votes_.noisy() && !outcome.logits.empty())
+            target.emplace(outcome.logits, logits_row_of(node), outcome.temperature);
+        learn_node(taken_[node.index], outcome.came[i], target ? &*target : nullptr);
     }
 }
 

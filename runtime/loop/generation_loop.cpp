@@ -13,6 +13,16 @@
 
 namespace slipstream {
 
+namespace {
+
+// Returns the index in a pass of the token of a tree node. The pass begins with the `n_missing` tokens of the sequence
+// that the target lacks, of which the last is the root; the draft nodes of the tree follow in their order.
+std::int32_t pass_index_of(TreeNode node, std::int64_t n_missing) {
+    return static_cast<std::int32_t>(n_missing - 1) + node.index;
+}
+
+}  // namespace
+
 // Stopwatch for the parts of a step, one after the other. A part is also a span of the loop's trace, if there is one.
 class GenerationLoop::Laps {
 public:
@@ -309,14 +319,15 @@ void GenerationLoop::add_chain(std::int64_t n) {
 void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens) {
     pass_tokens_.assign(text().end() - n_missing, text().end());
     add_chain(n_missing);
-    for (std::int32_t i = 1; i < tree_.size(); ++i) {
-        CHECK(tree_.depth(i) < max_new_tokens, "a draft token at depth {}, {} tokens wanted", tree_.depth(i),
+    for (const TreeNode node : tree_.draft_nodes()) {
+        CHECK(tree_.depth(node) < max_new_tokens, "a draft token at depth {}, {} tokens wanted", tree_.depth(node),
               max_new_tokens);
-        pass_tokens_.push_back(tree_.token(i));
-        pass_nodes_.push_back(target_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
+        pass_tokens_.push_back(tree_.token(node));
+        pass_nodes_.push_back(target_->add_node(pass_nodes_[pass_index_of(tree_.parent(node), n_missing)]));
     }
+    // Rows of logits are in the order of the nodes, see logits_row_of().
     logit_tokens_.resize(tree_.size());
-    std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
+    std::iota(logit_tokens_.begin(), logit_tokens_.end(), pass_index_of(kTreeRoot, n_missing));
 }
 
 // Verifies the tree: appends the new tokens to the sequence and sets accepted_ and path_ to what the caller must
@@ -329,7 +340,8 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
         verifier_->verify(tree_, logits, limits, sequence_->tokens_, accepted_);
         const auto n_missing = static_cast<std::int64_t>(n_text) - target_->n_committed();
         path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
-        for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(pass_nodes_[n_missing - 1 + accepted_[i]]);
+        for (std::size_t i = 1; i < accepted_.size(); ++i)
+            path_.push_back(pass_nodes_[pass_index_of(accepted_[i], n_missing)]);
         seconds_.sample += laps.end_lap("verify", std::ssize(accepted_));
         if (self_check_ == nullptr) return true;
         const CheckedPass pass{.text = std::span<const TokenId>(text()).first(n_text),

@@ -138,7 +138,7 @@ private:
     std::vector<TokenId> pass_tokens_;        // [n_tokens]: those that the target lacks, then the draft tokens
     std::vector<NodeId> pass_nodes_;          // [n_tokens], of pass_tokens_
     std::vector<std::int32_t> logit_tokens_;  // [tree size], indices in pass_tokens_
-    std::vector<std::int32_t> accepted_;      // accepted nodes of tree_
+    std::vector<TreeNode> accepted_;          // accepted nodes of tree_
     std::vector<NodeId> path_;                // nodes of the target to commit
 };
 

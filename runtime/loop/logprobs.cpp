@@ -28,12 +28,13 @@ TokenLogprob token_logprob(std::span<const float> logits, TokenId id, int n_best
 }
 
 void RecordingVerifier::verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
-                               std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
+                               std::vector<TokenId>& text, std::vector<TreeNode>& accepted) {
     const std::size_t n_before = text.size();
     inner_->verify(tree, logits, limits, text, accepted);
     if (record_ == nullptr) return;
     for (std::size_t i = 0; i < accepted.size(); ++i)
-        record_->tokens.push_back(token_logprob(logits.row(accepted[i]), text[n_before + i], record_->n_best));
+        record_->tokens.push_back(
+            token_logprob(logits.row(logits_row_of(accepted[i])), text[n_before + i], record_->n_best));
 }
 
 }  // namespace slipstream

@@ -39,7 +39,7 @@ public:
 
     [[nodiscard]] LogitRequest logit_request() const override { return inner_->logit_request(); }
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override;
+                std::vector<TreeNode>& accepted) override;
 
 private:
     Verifier* inner_;

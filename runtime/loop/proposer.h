@@ -19,8 +19,8 @@ struct Observation {
         0;  // at the beginning of a sequence: positions of `text` that the target need not compute
     const TokenTree* tree = nullptr;  // the tree that was verified; null if no pass over a tree has run
     LogitRows logits{};  // [tree->size(), vocab], F32: of all nodes, accepted or not; empty if `tree` is null
-    std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first
-    double pass_seconds = 0.0;                 // time of the target's pass over the tree; 0: not measured
+    std::span<const TreeNode> accepted{};  // accepted nodes of the tree, node 0 first
+    double pass_seconds = 0.0;             // time of the target's pass over the tree; 0: not measured
 };
 
 /// Limits of one proposal.

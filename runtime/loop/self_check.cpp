@@ -66,8 +66,8 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
 }
 
 void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const LogitRows& plain) const {
-    const std::int32_t node = pass.accepted[depth];
-    const float* guessed = pass.logits.row(node).data();
+    const TreeNode node = pass.accepted[depth];
+    const float* guessed = pass.logits.row(logits_row_of(node)).data();
     const float* alone = plain.row(0).data();
     CHECK(pass.logits.cols() == plain.cols(), "{} and {} logits", pass.logits.cols(), plain.cols());
     if (std::memcmp(guessed, alone, plain.row(0).size_bytes()) == 0) return;
@@ -77,7 +77,7 @@ void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const
         "self-check: the logits after position {} (node {} of a tree of {}) should be those of plain "
         "decoding, but that of token {} is {:.9g} ({:#010x}) instead of {:.9g} ({:#010x}); the output is "
         "not exact: use --draft none, and report this",
-        std::ssize(pass.text) - 1 + static_cast<std::int64_t>(depth), node, pass.tree->size(), id, guessed[id],
+        std::ssize(pass.text) - 1 + static_cast<std::int64_t>(depth), node.index, pass.tree->size(), id, guessed[id],
         __builtin_bit_cast(std::uint32_t, guessed[id]), alone[id], __builtin_bit_cast(std::uint32_t, alone[id])));
 }
 

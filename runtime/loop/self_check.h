@@ -28,10 +28,10 @@ public:
 struct CheckedPass {
     std::span<const TokenId> text;  // all tokens committed before the pass, the tree's root last
     const TokenTree* tree = nullptr;
-    LogitRows logits;                        // [tree->size(), vocab], F32
-    std::span<const std::int32_t> accepted;  // accepted nodes of the tree, node 0 first
-    std::span<const NodeId> path;  // nodes to commit: the tokens that the target lacked, then the accepted draft
-                                   // tokens; [text - committed + accepted - 1]
+    LogitRows logits;                    // [tree->size(), vocab], F32
+    std::span<const TreeNode> accepted;  // accepted nodes of the tree, node 0 first
+    std::span<const NodeId> path;        // nodes to commit: the tokens that the target lacked, then the accepted draft
+                                         // tokens; [text - committed + accepted - 1]
 };
 
 struct SelfCheckFigures {

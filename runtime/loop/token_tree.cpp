@@ -6,37 +6,36 @@ namespace slipstream {
 
 void TokenTree::reserve(std::size_t n_nodes) {
     tokens_.reserve(n_nodes);
-    for (auto* links : {&parents_, &depths_, &first_child_, &next_sibling_}) links->reserve(n_nodes);
+    depths_.reserve(n_nodes);
+    for (auto* links : {&parents_, &first_child_, &next_sibling_}) links->reserve(n_nodes);
 }
 
 void TokenTree::reset(TokenId root) {
     tokens_.assign(1, root);
-    parents_.assign(1, -1);
     depths_.assign(1, 0);
-    first_child_.assign(1, -1);
-    next_sibling_.assign(1, -1);
+    for (auto* links : {&parents_, &first_child_, &next_sibling_}) links->assign(1, kNoTreeNode);
 }
 
-std::optional<std::int32_t> TokenTree::child(std::int32_t parent, TokenId token) const {
-    CHECK(parent >= 0 && parent < size(), "node {} of {}", parent, size());
-    for (std::int32_t node = first_child_[parent]; node >= 0; node = next_sibling_[node])
-        if (tokens_[node] == token) return node;
+std::optional<TreeNode> TokenTree::child(TreeNode parent, TokenId token) const {
+    CHECK(has(parent), "node {} of {}", parent.index, size());
+    for (TreeNode node = first_child_[parent.index]; node != kNoTreeNode; node = next_sibling_[node.index])
+        if (tokens_[node.index] == token) return node;
     return std::nullopt;
 }
 
-std::int32_t TokenTree::add(std::int32_t parent, TokenId token) {
+TreeNode TokenTree::add(TreeNode parent, TokenId token) {
     if (const auto present = child(parent, token)) return *present;
     return append(parent, token);
 }
 
-std::int32_t TokenTree::append(std::int32_t parent, TokenId token) {
-    CHECK(parent >= 0 && parent < size(), "node {} of {}", parent, size());
-    const std::int32_t node = size();
-    const auto above = static_cast<std::size_t>(parent);
+TreeNode TokenTree::append(TreeNode parent, TokenId token) {
+    CHECK(has(parent), "node {} of {}", parent.index, size());
+    const TreeNode node(size());
+    const auto above = static_cast<std::size_t>(parent.index);
     tokens_.push_back(token);
     parents_.push_back(parent);
     depths_.push_back(depths_[above] + 1);
-    first_child_.push_back(-1);
+    first_child_.push_back(kNoTreeNode);
     next_sibling_.push_back(first_child_[above]);
     first_child_[above] = node;
     return node;

@@ -26,20 +26,21 @@ public:
     /// Returns the parts of each logits row that verify() reads. On devices where rows are not in host memory, each
     /// part costs time.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
-    /// Decides which tokens are committed. `logits` is [tree.size(), vocab], one row per node. `text`: all committed
-    /// tokens, the last one at the tree's root. Appends the new tokens to `text`, one per accepted node, at least one.
-    /// Replaces `accepted` by the accepted nodes, a path of the tree from node 0. The new tokens are those of the
-    /// accepted nodes after node 0, and then one token sampled by the target's distribution (after a rejection, by what
-    /// remains of it). Throws Unsupported if logits are not numbers; `text` may then have grown.
+    /// Decides which tokens are committed. `logits` is [tree.size(), vocab], row logits_row_of(node) for each node.
+    /// `text`: all committed tokens, the last one at the tree's root. Appends the new tokens to `text`, one per
+    /// accepted node, at least one. Replaces `accepted` by the accepted nodes, a path of the tree from node 0. The new
+    /// tokens are those of the accepted nodes after node 0, and then one token sampled by the target's distribution
+    /// (after a rejection, by what remains of it). Throws Unsupported if logits are not numbers; `text` may then have
+    /// grown.
     virtual void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
-                        std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) = 0;
+                        std::vector<TokenId>& text, std::vector<TreeNode>& accepted) = 0;
 };
 
 /// Drafter-invariant verification (E2) with the parameters of Verifier::verify(). Allocates nothing if the capacity of
 /// the vectors suffices. The coupling that makes proposals likely to match: Daliri, Musco, Suresh 2024, arXiv
 /// 2408.07978.
 void verify_tree(const TokenTree& tree, const LogitRows& logits, Sampler& sampler, const VerifyLimits& limits,
-                 std::vector<TokenId>& text, std::vector<std::int32_t>& accepted);
+                 std::vector<TokenId>& text, std::vector<TreeNode>& accepted);
 
 /// Drafter-invariant sampling (E2): the tokens are the same whatever was proposed.
 class ExactVerifier final : public Verifier {
@@ -48,7 +49,7 @@ public:
     explicit ExactVerifier(Sampler& sampler) : sampler_(&sampler) {}
     [[nodiscard]] LogitRequest logit_request() const override { return sampler_->sample_request(); }
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
+                std::vector<TreeNode>& accepted) override {
         verify_tree(tree, logits, *sampler_, limits, text, accepted);
     }
 

@@ -65,13 +65,14 @@ public:
         if (passes_->n_text() == 0 || passes_->n_text() != std::ssize(limits.text) - 1) return;
         passes_->forget();
         NodeId above = kCommittedTip;
-        for (std::int32_t node = 0; node < std::min<std::int64_t>(limits.max_depth, limits.budget - 1); ++node) {
+        TreeNode node = kTreeRoot;
+        for (std::int64_t i = 0; i < std::min(limits.max_depth, limits.budget - 1); ++i) {
             above = passes_->add_node(above);
             const TokenId token = tree.token(node);
             const std::int32_t row = 0;
             const LogitRows logits = passes_->run({&token, 1}, {&above, 1}, {&row, 1}, {});
             const auto likely = logits.row(0);
-            tree.add(node, static_cast<TokenId>(std::ranges::max_element(likely) - likely.begin()));
+            node = tree.add(node, static_cast<TokenId>(std::ranges::max_element(likely) - likely.begin()));
             ++n_guessed;
         }
     }

@@ -122,10 +122,10 @@ class WholeRowVerifier final : public Verifier {
 public:
     explicit WholeRowVerifier(Sampler& sampler) : sampler_(sampler) {}
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
-        accepted.assign(1, 0);
-        for (std::int32_t node = 0;;) {
-            text.push_back(sampler_.sample(logits.row(node), std::ssize(text), text));
+                std::vector<TreeNode>& accepted) override {
+        accepted.assign(1, kTreeRoot);
+        for (TreeNode node = kTreeRoot;;) {
+            text.push_back(sampler_.sample(logits.row(logits_row_of(node)), std::ssize(text), text));
             if (std::ssize(accepted) == limits.max_new_tokens) return;
             const auto next = tree.child(node, text.back());
             if (!next) return;

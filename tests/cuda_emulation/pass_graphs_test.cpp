@@ -75,8 +75,8 @@ struct Resident {
         void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
         LogitRequest logit_request() const override { return proposer_.logit_request(); }
         void observe(const Observation& observation) override {
-            for (const std::int32_t node : observation.accepted) {
-                const std::span<const float> row = observation.logits.row(node);
+            for (const TreeNode node : observation.accepted) {
+                const std::span<const float> row = observation.logits.row(logits_row_of(node));
                 rows_.insert(rows_.end(), row.begin(), row.end());
             }
             proposer_.observe(observation);
@@ -326,7 +326,7 @@ TEST(PassGraphs, ADraftModelsStepsHaveTheSameBits) {
         for (int round = 0; round < 40; ++round) {
             tree.reset(text.back());
             for (std::int32_t level = 0; level < 4; ++level) {
-                const std::int32_t node = level;
+                const TreeNode node(level);
                 draft.expand(tree, text, {&node, 1});
                 const std::span<const float> row = draft.logits(node);
                 found.insert(found.end(), row.begin(), row.end());

@@ -70,7 +70,7 @@ std::string pass(Cacheback& source, Tokens& text, std::span<const TokenId> rest,
     const PathNoise no_noise;
     source.propose_shape(tree, {.text = text, .budget = budget, .max_depth = kAnyDepth, .noise = &no_noise});
     std::size_t n = 0;
-    for (std::int32_t node = 0; n < rest.size(); ++n) {
+    for (TreeNode node = kTreeRoot; n < rest.size(); ++n) {
         const auto child = tree.child(node, rest[n]);
         if (!child) break;
         node = *child;
@@ -79,8 +79,8 @@ std::string pass(Cacheback& source, Tokens& text, std::span<const TokenId> rest,
     text.insert(text.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(n));
     source.observe({.text = text, .n_new = static_cast<std::int64_t>(n), .tree = &tree});
     std::string line = fmt::format("{}", n);
-    for (std::int32_t node = 1; node < tree.size(); ++node)
-        line += fmt::format(" {}:{}", tree.token(node), tree.parent(node));
+    for (const TreeNode node : tree.draft_nodes())
+        line += fmt::format(" {}:{}", tree.token(node), tree.parent(node).index);
     return line;
 }
 

@@ -218,7 +218,7 @@ TEST(Cacheback, ItsTreeKeepsBudgetDepthAndReserve) {
                     EXPECT_EQ(tree.size(), most);
                 }
                 std::int32_t n_first = 0;
-                for (std::int32_t node = 1; node < tree.size(); ++node) {
+                for (const TreeNode node : tree.draft_nodes()) {
                     EXPECT_LE(tree.depth(node), max_depth);
                     if (tree.depth(node) <= 3) ++n_first;
                 }
@@ -243,7 +243,7 @@ TEST(Cacheback, NoiseOrdersTheBranches) {
         const PathNoise noise(seed);
         const TokenTree tree = own_tree(source, text, 4, kAnyDepth, noise);
         ASSERT_EQ(tree.size(), 4);
-        EXPECT_EQ(tree.depth(3), 3);
+        EXPECT_EQ(tree.depth(TreeNode(3)), 3);
         // Best by log(weight of its age) + gumbel.
         TokenId best = 0;
         double best_rank = -1e30;
@@ -254,11 +254,11 @@ TEST(Cacheback, NoiseOrdersTheBranches) {
                 best = id;
             }
         }
-        EXPECT_EQ(tree.token(1), best);
+        EXPECT_EQ(tree.token(TreeNode(1)), best);
         if (best != 29) ++n_led_by_noise;
     }
     EXPECT_GT(n_led_by_noise, 10);
-    EXPECT_EQ(own_tree(source, text, 4).token(1), 29);  // most recent first without noise
+    EXPECT_EQ(own_tree(source, text, 4).token(TreeNode(1)), 29);  // most recent first without noise
 }
 
 TEST(Cacheback, NoiseOrdersBranchesOfOneFirstTokenWhereTheyPart) {
@@ -271,11 +271,11 @@ TEST(Cacheback, NoiseOrdersBranchesOfOneFirstTokenWhereTheyPart) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const PathNoise noise(seed);
         const TokenTree tree = own_tree(source, text, 3, kAnyDepth, noise);
-        ASSERT_EQ(tree.token(1), 2);
+        ASSERT_EQ(tree.token(TreeNode(1)), 2);
         TokenId best = 10;
         for (TokenId id = 10; id < 30; ++id)
             if (noise.gumbel(position + 1, id) > noise.gumbel(position + 1, best)) best = id;
-        EXPECT_EQ(tree.token(2), best);
+        EXPECT_EQ(tree.token(TreeNode(2)), best);
     }
 }
 

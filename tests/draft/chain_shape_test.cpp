@@ -32,19 +32,19 @@ public:
     std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return 4; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {
+    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const TreeNode> nodes) override {
         ASSERT_EQ(nodes.size(), 1U);
         expanded.push_back(nodes[0]);
         token_ = tree.token(nodes[0]);
     }
-    std::size_t propose(std::int32_t, std::int64_t position, const PathNoise&, std::span<Proposal> out) override {
+    std::size_t propose(TreeNode, std::int64_t position, const PathNoise&, std::span<Proposal> out) override {
         positions.push_back(position);
         out[0] = {.token = token_ + 1, .probability = 0.5F};
         return 1;
     }
-    std::span<const Candidate> distribution(std::int32_t) override { return {}; }
+    std::span<const Candidate> distribution(TreeNode) override { return {}; }
     double expand_seconds(std::int64_t) const override { return 0.0; }
-    std::vector<std::int32_t> expanded;
+    std::vector<TreeNode> expanded;
     std::vector<std::int64_t> positions;
 
 private:
@@ -58,7 +58,7 @@ std::vector<TokenId> chain(AnySource& source, std::int64_t gamma, std::int64_t b
     TokenTree tree;
     tree.reset(kText.back());
     propose_chain(tree, {.text = kText, .budget = budget, .max_depth = max_depth}, gamma, source);
-    for (std::int32_t node = 1; node < tree.size(); ++node) EXPECT_EQ(tree.parent(node), node - 1);
+    for (const TreeNode node : tree.draft_nodes()) EXPECT_EQ(tree.parent(node), TreeNode(node.index - 1));
     return {tree.tokens().begin(), tree.tokens().end()};
 }
 
@@ -80,7 +80,7 @@ TEST(ChainShape, EndsWhereTheSourceDoes) {
 TEST(ChainShape, ABatchSourceIsAskedNodeByNodeUpToItsOwnLimit) {
     CountingBatch source;
     EXPECT_EQ(chain(source, 2, 64, 64), (std::vector<TokenId>{10, 11, 12}));
-    EXPECT_EQ(source.expanded, (std::vector<std::int32_t>{0, 1}));
+    EXPECT_EQ(source.expanded, (std::vector<TreeNode>{kTreeRoot, TreeNode(1)}));
     EXPECT_EQ(source.positions, (std::vector<std::int64_t>{3, 4}));
     EXPECT_EQ(chain(source, 9, 64, 64).size(), 5U);
 }

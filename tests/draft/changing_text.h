@@ -77,7 +77,7 @@ inline void expect_valid(std::span<const Proposal> proposals, const TableSource&
 /// A random tree shape of a source is within what was asked.
 inline void expect_within(const TokenTree& tree, const ShapeRequest& request) {
     EXPECT_LE(tree.size(), std::max<std::int64_t>(1, request.budget));
-    for (std::int32_t node = 1; node < tree.size(); ++node) {
+    for (const TreeNode node : tree.draft_nodes()) {
         EXPECT_LE(tree.depth(node), request.max_depth);
         EXPECT_LT(tree.parent(node), node);
     }

@@ -208,8 +208,8 @@ TEST(CorpusSource, ShapeIsTheTrieOfTheHighestCounts) {
             best.resize(std::min({best.size(), std::size_t{64}, static_cast<std::size_t>(request.budget - 1)}));
             std::vector<int> chosen;
             std::vector<Tokens> paths(1);
-            for (std::int32_t node = 1; node < tree.size(); ++node) {
-                paths.push_back(paths[static_cast<std::size_t>(tree.parent(node))]);
+            for (const TreeNode node : tree.draft_nodes()) {
+                paths.push_back(paths[static_cast<std::size_t>(tree.parent(node).index)]);
                 paths.back().push_back(tree.token(node));
                 ASSERT_TRUE(counts.contains(paths.back()));
                 chosen.push_back(counts.at(paths.back()));
@@ -235,7 +235,7 @@ TEST(CorpusSource, ShapeFollowsTheNoise) {
         tree.reset(1);
         source.propose_shape(tree, {.text = text, .budget = 2, .max_depth = 5, .noise = &noise});
         ASSERT_EQ(tree.size(), 2);
-        EXPECT_EQ(tree.token(1), best[0].token);
+        EXPECT_EQ(tree.token(TreeNode(1)), best[0].token);
         for (TokenId token = 2; token < 12; ++token) EXPECT_GE(noise.gumbel(2, best[0].token), noise.gumbel(2, token));
     }
 }

@@ -33,24 +33,24 @@ public:
     // One tree; every expanded node's logits are those of a fresh pass over the window's tokens and its path.
     void step() {
         tree_.reset(text_.back());
-        std::vector<std::int32_t> level = {0};
+        std::vector<TreeNode> level = {kTreeRoot};
         for (std::int64_t n_expanded = 0;;) {
             draft_.expand(tree_, text_, level);
             n_expanded += std::ssize(level);
-            for (const std::int32_t node : level) check(node);
+            for (const TreeNode node : level) check(node);
             if (n_expanded + 3 > draft_.max_nodes()) break;
-            std::vector<std::int32_t> next;
+            std::vector<TreeNode> next;
             for (int i = 0; i < 3; ++i) {
-                const std::int32_t parent = level[static_cast<std::size_t>(below(std::ssize(level)))];
-                const std::int32_t size_before = static_cast<std::int32_t>(tree_.size());
-                const std::int32_t node = tree_.add(parent, static_cast<TokenId>(below(97)));
-                if (node == size_before) next.push_back(node);
+                const TreeNode parent = level[static_cast<std::size_t>(below(std::ssize(level)))];
+                const std::int32_t size_before = tree_.size();
+                const TreeNode node = tree_.add(parent, static_cast<TokenId>(below(97)));
+                if (node.index == size_before) next.push_back(node);
             }
             level = next;
         }
-        std::int32_t node = static_cast<std::int32_t>(below(tree_.size()));  // the path to it is accepted
+        TreeNode node(static_cast<std::int32_t>(below(tree_.size())));  // the path to it is accepted
         std::vector<TokenId> path;
-        for (; node > 0; node = tree_.parent(node)) path.push_back(tree_.token(node));
+        for (; node != kTreeRoot; node = tree_.parent(node)) path.push_back(tree_.token(node));
         text_.insert(text_.end(), path.rbegin(), path.rend());
         if (path.empty() || below(4) > 0) text_.push_back(static_cast<TokenId>(below(97)));
         const std::int64_t n_new = std::ssize(path) + (std::ssize(text_) > n_text_ + std::ssize(path) ? 1 : 0);
@@ -79,14 +79,14 @@ private:
         n_text_ = std::ssize(text_);
     }
 
-    void check(std::int32_t node) {
+    void check(TreeNode node) {
         // While a tree stands the window holds all but the tokens that its first pass fed.
         const WindowKv& window = draft_.window();
         std::vector<TokenId> tokens(text_.begin(), text_.begin() + std::min(window.shape().sinks, n_text_));
         for (std::int64_t at = std::ssize(tokens) + window.n_dropped(); at < n_text_; ++at)
             tokens.push_back(text_[static_cast<std::size_t>(at)]);
         std::vector<TokenId> path;
-        for (std::int32_t at = node; at > 0; at = tree_.parent(at)) path.push_back(tree_.token(at));
+        for (TreeNode at = node; at != kTreeRoot; at = tree_.parent(at)) path.push_back(tree_.token(at));
         tokens.insert(tokens.end(), path.rbegin(), path.rend());
         KvCache cache(device_, model_.kv_layouts(), 512, 512);
         std::vector<NodeId> nodes;
@@ -96,7 +96,7 @@ private:
         const ConstTensorView row = reference_.run(cache, tokens, nodes, {&last, 1});
         const std::span<const float> logits = draft_.logits(node);
         ASSERT_TRUE(std::equal(logits.begin(), logits.end(), float_row(row, 0)))
-            << "node " << node << " of a text of " << n_text_ << ", " << window.n_dropped() << " dropped";
+            << "node " << node.index << " of a text of " << n_text_ << ", " << window.n_dropped() << " dropped";
     }
 
     std::unique_ptr<ModelFiles> files_;

@@ -24,19 +24,20 @@ TEST(DraftModel, GuessesAreTheSamplersOwnOnThePath) {
     const std::vector<TokenId> text = {5, 6, 7, 8, 9};
     TokenTree tree;
     tree.reset(9);
-    const std::int32_t child = tree.add(0, 40);
-    const std::int32_t nodes[] = {0, child};
+    const TreeNode child = tree.add(kTreeRoot, 40);
+    const TreeNode nodes[] = {kTreeRoot, child};
     draft.expand(tree, text, nodes);
     Sampler sampler(sampling, 97);
     std::vector<TokenId> path = text;
-    for (const std::int32_t node : nodes) {
-        if (node > 0) path.push_back(40);
+    for (const TreeNode node : nodes) {
+        if (node != kTreeRoot) path.push_back(40);
         const auto logits = draft.logits(node);
         Proposal out[97];
         // With the noise the best guess is what the sampler draws.
         for (std::int64_t position = 5; position < 60; ++position) {
             ASSERT_EQ(draft.propose(node, position, PathNoise(77), out), 64U);
-            EXPECT_EQ(out[0].token, sampler.sample(logits, position, path)) << "node " << node << " at " << position;
+            EXPECT_EQ(out[0].token, sampler.sample(logits, position, path))
+                << "node " << node.index << " at " << position;
         }
         const auto expected = sampler.distribution(logits, path);
         const auto distribution = draft.distribution(node);
@@ -59,7 +60,7 @@ TEST(DraftModel, GuessesAreTheSamplersOwnOnThePath) {
         EXPECT_EQ(std::ranges::adjacent_find(tokens), tokens.end());
     }
     EXPECT_GT(draft.expand_seconds(1), 0.0);
-    EXPECT_EQ(draft.propose(0, 6, PathNoise(77), {}), 0U);
+    EXPECT_EQ(draft.propose(kTreeRoot, 6, PathNoise(77), {}), 0U);
 }
 
 TEST(DraftModel, IdsBeyondTheNarrowerVocabularyAreNeitherProposedNorFed) {
@@ -68,20 +69,19 @@ TEST(DraftModel, IdsBeyondTheNarrowerVocabularyAreNeitherProposedNorFed) {
     const Model model(*files, device, {});
     Proposal out[97];
     TokenTree tree;
-    const std::int32_t root = 0;
     DraftModel of_narrow(model, 60, {.temperature = 0.0}, {.rows = DraftRows::Whole});
     tree.reset(3);
-    of_narrow.expand(tree, std::vector<TokenId>{1, 2, 3}, {&root, 1});
-    EXPECT_EQ(of_narrow.logits(0).size(), 60U);
-    const std::size_t n = of_narrow.propose(0, 3, PathNoise(), out);
+    of_narrow.expand(tree, std::vector<TokenId>{1, 2, 3}, {&kTreeRoot, 1});
+    EXPECT_EQ(of_narrow.logits(kTreeRoot).size(), 60U);
+    const std::size_t n = of_narrow.propose(kTreeRoot, 3, PathNoise(), out);
     for (std::size_t i = 0; i < n; ++i) EXPECT_LT(out[i].token, 60);
     DraftModel of_wide(model, 150, {.temperature = 0.8, .repeat_penalty = 1.1});
     tree.reset(140);
-    of_wide.expand(tree, std::vector<TokenId>{1, 120, 140}, {&root, 1});
-    EXPECT_GT(of_wide.propose(0, 3, PathNoise(1), out), 0U);
+    of_wide.expand(tree, std::vector<TokenId>{1, 120, 140}, {&kTreeRoot, 1});
+    EXPECT_GT(of_wide.propose(kTreeRoot, 3, PathNoise(1), out), 0U);
     of_wide.observe({.text = std::vector<TokenId>{1, 120, 140, 149, 2}, .n_new = 2});
     tree.reset(2);
-    of_wide.expand(tree, std::vector<TokenId>{1, 120, 140, 149, 2}, {&root, 1});
+    of_wide.expand(tree, std::vector<TokenId>{1, 120, 140, 149, 2}, {&kTreeRoot, 1});
     EXPECT_EQ(of_wide.window().n_tokens(), 3) << "node 0 of the first tree was committed, its children are not known";
 }
 
@@ -98,9 +98,8 @@ TEST(DraftModel, WhatAPassTakesIsPlannedAndThenSeen) {
     EXPECT_DOUBLE_EQ(planned.expand_seconds(32), 132.0);
     TokenTree tree;
     tree.reset(3);
-    const std::int32_t root = 0;
     for (DraftModel* draft : {&untold, &planned}) {
-        draft->expand(tree, std::vector<TokenId>{1, 2, 3}, {&root, 1});
+        draft->expand(tree, std::vector<TokenId>{1, 2, 3}, {&kTreeRoot, 1});
         EXPECT_GT(draft->expand_seconds(1), 0.0);
         EXPECT_LT(draft->expand_seconds(1), 60.0);
         EXPECT_GE(draft->expand_seconds(32), draft->expand_seconds(1));
@@ -120,8 +119,7 @@ TEST(DraftModel, OfATextThatTheTargetHasOnlyTheEndIsRead) {
         draft.observe({.text = text, .n_new = std::ssize(text), .n_computed = n_computed});
         TokenTree tree;
         tree.reset(text.back());
-        const std::int32_t root = 0;
-        draft.expand(tree, text, {&root, 1});
+        draft.expand(tree, text, {&kTreeRoot, 1});
         // What is in the window, and what goes along with the tree.
         return std::ssize(text) - draft.window().n_dropped();
     };
@@ -133,15 +131,14 @@ TEST(DraftModel, OfATextThatTheTargetHasOnlyTheEndIsRead) {
     DraftModel draft(model, 97, {.temperature = 0.0}, {.window = {.sinks = 16, .recent = 500, .slots = 1000}});
     draft.observe({.text = text, .n_new = std::ssize(text), .n_computed = 899});
     TokenTree tree;
-    const std::int32_t root = 0;
     tree.reset(text.back());
-    draft.expand(tree, text, {&root, 1});
+    draft.expand(tree, text, {&kTreeRoot, 1});
     const std::int64_t n_dropped = draft.window().n_dropped();
     for (int i = 0; i < 20; ++i) {
         text.push_back(i);
         draft.observe({.text = text, .n_new = 1});
         tree.reset(text.back());
-        draft.expand(tree, text, {&root, 1});
+        draft.expand(tree, text, {&kTreeRoot, 1});
     }
     EXPECT_EQ(draft.window().n_dropped(), n_dropped);
 }
@@ -170,7 +167,7 @@ TEST(DraftModel, LimitsHold) {
     const std::vector<TokenId> text(300, 3);
     propose_chain(tree, {.text = text, .budget = 64, .max_depth = 64}, 40, draft);
     EXPECT_EQ(tree.size(), 6) << "children of five nodes";
-    const std::int32_t last = 5;
+    const TreeNode last(5);
     EXPECT_DEATH(draft.expand(tree, text, {&last, 1}), "1 nodes after 5, room for 5");
     EXPECT_EQ(DraftModel(model, 97, {}, {.max_nodes = 512}).max_nodes(), 64) << "half the model's positions";
     const auto short_files = make_tiny_model({.context_tokens = 40});

@@ -178,14 +178,13 @@ TEST(Drafter, TreesKeepToTheLoopsLimitsAndTheirOwn) {
                 drafter->propose(tree, {.budget = budget, .max_depth = max_depth, .text = text});
                 ASSERT_LE(tree.size(), std::min<std::int64_t>(budget, 12));
                 ASSERT_TRUE(tree.size() == 1 || (budget > 1 && max_depth > 0));
-                for (std::int32_t node = 1; node < tree.size(); ++node) {
+                for (const TreeNode node : tree.draft_nodes()) {
                     ASSERT_LE(tree.depth(node), max_depth);
                     ASSERT_TRUE(tree.token(node) >= 0 && tree.token(node) < kPhraseVocab);
                 }
                 if (i % 5 == 4) continue;  // a pass that was given up
-                const std::int32_t root = 0;
                 text.push_back(static_cast<TokenId>(random() % 97));
-                drafter->observe({.text = text, .n_new = 1, .tree = &tree, .accepted = {&root, 1}});
+                drafter->observe({.text = text, .n_new = 1, .tree = &tree, .accepted = {&kTreeRoot, 1}});
             }
         }
 }
@@ -214,7 +213,7 @@ struct Future {
         TokenTree tree;
         tree.reset(text.back());
         proposer.propose(tree, {.budget = 32, .max_depth = 16, .text = text});
-        std::vector<std::int32_t> accepted = {0};
+        std::vector<TreeNode> accepted = {kTreeRoot};
         while (accepted.size() < ahead.size()) {
             const auto child = tree.child(accepted.back(), ahead[accepted.size() - 1]);
             if (!child) break;
@@ -264,9 +263,8 @@ TEST(Drafter, ATextMayBeCutAndGoOnOtherwise) {
             TokenTree tree;
             tree.reset(text.back());
             drafter->propose(tree, {.budget = 16, .max_depth = 8, .text = text});
-            const std::int32_t root = 0;
             text.push_back(static_cast<TokenId>(random() % 97));
-            drafter->observe({.text = text, .n_new = 1, .tree = &tree, .accepted = {&root, 1}});
+            drafter->observe({.text = text, .n_new = 1, .tree = &tree, .accepted = {&kTreeRoot, 1}});
             if (i % 7 != 6) continue;
             text.resize(1 + random() % text.size());
             drafter->observe({.text = text, .n_new = 0});

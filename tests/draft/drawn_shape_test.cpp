@@ -22,24 +22,24 @@ public:
     std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {
+    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const TreeNode> nodes) override {
         ASSERT_FALSE(nodes.empty());
-        ASSERT_TRUE(!expanded.empty() || nodes.front() == 0);
-        for (const std::int32_t node : nodes) {
-            ASSERT_LT(node, tree.size());
+        ASSERT_TRUE(!expanded.empty() || nodes.front() == kTreeRoot);
+        for (const TreeNode node : nodes) {
+            ASSERT_TRUE(tree.has(node));
             ASSERT_EQ(std::ranges::count(expanded, node), 0);
-            ASSERT_TRUE(node == 0 || std::ranges::count(expanded, tree.parent(node)) == 1);
+            ASSERT_TRUE(node == kTreeRoot || std::ranges::count(expanded, tree.parent(node)) == 1);
             expanded.push_back(node);
         }
         ASSERT_LE(std::ssize(expanded), max_nodes_);
     }
-    std::size_t propose(std::int32_t, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
-    std::span<const Candidate> distribution(std::int32_t node) override {
+    std::size_t propose(TreeNode, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
+    std::span<const Candidate> distribution(TreeNode node) override {
         EXPECT_EQ(std::ranges::count(expanded, node), 1);
         return q_;
     }
     double expand_seconds(std::int64_t) const override { return 0.0; }
-    std::vector<std::int32_t> expanded;
+    std::vector<TreeNode> expanded;
 
 private:
     std::vector<Candidate> q_;
@@ -69,8 +69,9 @@ TEST(DrawnShape, AChainIsGammaLongWithinItsLimits) {
         UniformBatch source(9, max_nodes);
         const Drawn drawn = draw(source, {.shape = DrawnShape::Chain, .gamma = gamma}, budget, max_depth);
         EXPECT_EQ(drawn.tree.size(), expected);
-        for (std::int32_t node = 1; node < drawn.tree.size(); ++node) EXPECT_EQ(drawn.tree.parent(node), node - 1);
-        for (std::int32_t node = 0; node + 1 < drawn.tree.size(); ++node)
+        for (const TreeNode node : drawn.tree.draft_nodes())
+            EXPECT_EQ(drawn.tree.parent(node), TreeNode(node.index - 1));
+        for (TreeNode node = kTreeRoot; node.index + 1 < drawn.tree.size(); ++node.index)
             EXPECT_EQ(drawn.record.drawn(node).draws.size(), 1U);
     }
 }
@@ -81,7 +82,7 @@ TEST(DrawnShape, ATreeIsWideAtItsRoot) {
     // 4 children, 2 of each, 2 of each, then one of each three times.
     EXPECT_EQ(drawn.tree.size(), 1 + 4 + 8 + 16 + 3 * 16);
     constexpr std::size_t children[] = {4, 2, 2, 1, 1, 1, 0};
-    for (std::int32_t node = 0; node < drawn.tree.size(); ++node) {
+    for (const TreeNode node : drawn.tree.nodes()) {
         const auto wanted = children[static_cast<std::size_t>(drawn.tree.depth(node))];
         EXPECT_EQ(std::ranges::count(drawn.tree.parents(), node), static_cast<std::ptrdiff_t>(wanted));
         EXPECT_EQ(drawn.record.drawn(node).draws.size(), wanted);
@@ -94,8 +95,8 @@ TEST(DrawnShape, ABudgetCutsTheTreeButNotTheRecord) {
         const Drawn drawn = draw(source, {.shape = DrawnShape::Tree}, budget, 5);
         EXPECT_LE(drawn.tree.size(), budget);
         EXPECT_LE(source.expanded.size(), 12U);
-        EXPECT_EQ(drawn.record.drawn(0).draws.size(), 4U);
-        for (std::int32_t node = 1; node < drawn.tree.size(); ++node) {
+        EXPECT_EQ(drawn.record.drawn(kTreeRoot).draws.size(), 4U);
+        for (const TreeNode node : drawn.tree.draft_nodes()) {
             EXPECT_LE(drawn.tree.depth(node), 5);
             const auto draws = drawn.record.drawn(drawn.tree.parent(node)).draws;
             EXPECT_EQ(std::ranges::count(draws, drawn.tree.token(node)), 1);
@@ -116,9 +117,9 @@ public:
     std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return 64; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree&, std::span<const TokenId>, std::span<const std::int32_t>) override {}
-    std::size_t propose(std::int32_t, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
-    std::span<const Candidate> distribution(std::int32_t node) override {
+    void expand(const TokenTree&, std::span<const TokenId>, std::span<const TreeNode>) override {}
+    std::size_t propose(TreeNode, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
+    std::span<const Candidate> distribution(TreeNode node) override {
         const std::span<const TokenId> path = pass_.path_of(node);
         return pass_.draft_sampler.distribution(ToyModels::row(pass_.models.draft, path), path);
     }

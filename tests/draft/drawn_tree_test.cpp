@@ -26,7 +26,7 @@ std::vector<std::int64_t> pair_counts(DrawRule rule) {
         DrawnTree drawn(seed);
         tree.reset(0);
         drawn.reset(1, 8);
-        const auto draws = drawn.draw_children(tree, 0, kQ, rule, 2);
+        const auto draws = drawn.draw_children(tree, kTreeRoot, kQ, rule, 2);
         EXPECT_EQ(draws.size(), 2U);
         ++counts[4 * index_of(draws[0]) + index_of(draws[1])];
     }
@@ -54,7 +54,7 @@ TEST(DrawnTree, WithoutReplacementEndsWithTheLastCandidate) {
     tree.reset(0);
     DrawnTree drawn(3);
     drawn.reset(1, 64);
-    const auto draws = drawn.draw_children(tree, 0, kQ, DrawRule::WithoutReplacement, 100);
+    const auto draws = drawn.draw_children(tree, kTreeRoot, kQ, DrawRule::WithoutReplacement, 100);
     EXPECT_THAT(std::vector<TokenId>(draws.begin(), draws.end()), testing::UnorderedElementsAre(4, 1, 7, 2));
     EXPECT_EQ(tree.size(), 5);
 }
@@ -65,24 +65,24 @@ TEST(DrawnTree, RemembersAllDrawsAlsoThoseWithoutRoom) {
     DrawnTree drawn(5);
     drawn.reset(10, 4);
     const auto kept = [](std::span<const TokenId> draws) { return std::vector<TokenId>(draws.begin(), draws.end()); };
-    const std::vector<TokenId> first = kept(drawn.draw_children(tree, 0, kQ, DrawRule::WithReplacement, 2));
+    const std::vector<TokenId> first = kept(drawn.draw_children(tree, kTreeRoot, kQ, DrawRule::WithReplacement, 2));
     const std::vector<TokenId> second =
-        kept(drawn.draw_children(tree, 1, std::span(kQ).first(3), DrawRule::WithoutReplacement, 3));
+        kept(drawn.draw_children(tree, TreeNode(1), std::span(kQ).first(3), DrawRule::WithoutReplacement, 3));
     EXPECT_EQ(tree.size(), 4) << "the budget";
-    const DrawnChildren root = drawn.drawn(0);
+    const DrawnChildren root = drawn.drawn(kTreeRoot);
     EXPECT_EQ(root.rule, DrawRule::WithReplacement);
     EXPECT_EQ(root.q.size(), kQ.size());
     EXPECT_THAT(root.draws, ElementsAreArray(first));
-    const DrawnChildren child = drawn.drawn(1);
+    const DrawnChildren child = drawn.drawn(TreeNode(1));
     EXPECT_EQ(child.rule, DrawRule::WithoutReplacement);
     ASSERT_EQ(child.q.size(), 3U);
     EXPECT_EQ(child.q[2].id, 7);
     EXPECT_THAT(child.draws, ElementsAreArray(second));
     EXPECT_EQ(second.size(), 3U);
-    EXPECT_TRUE(drawn.drawn(2).draws.empty());
-    EXPECT_TRUE(drawn.drawn(60).draws.empty());
+    EXPECT_TRUE(drawn.drawn(TreeNode(2)).draws.empty());
+    EXPECT_TRUE(drawn.drawn(TreeNode(60)).draws.empty());
     drawn.reset(12, 4);
-    EXPECT_TRUE(drawn.drawn(0).draws.empty());
+    EXPECT_TRUE(drawn.drawn(kTreeRoot).draws.empty());
 }
 
 // The draws of one position differ from pass to pass, although the seed is the same.
@@ -95,7 +95,7 @@ TEST(DrawnTree, DrawsAnewInEachPass) {
     const auto draw_at = [&](std::int64_t n_text, std::int64_t depth) {
         TokenTree tree;
         tree.reset(0);
-        std::int32_t node = 0;
+        TreeNode node = kTreeRoot;
         for (std::int64_t i = 0; i < depth; ++i) node = tree.add(node, 1);
         DrawnTree drawn(1);
         drawn.reset(n_text, 64);
@@ -112,8 +112,9 @@ TEST(DrawnTreeDeathTest, ANodeIsDrawnFromOnce) {
     tree.reset(0);
     DrawnTree drawn(1);
     drawn.reset(1, 64);
-    static_cast<void>(drawn.draw_children(tree, 0, kQ, DrawRule::WithReplacement, 1));
-    EXPECT_DEATH(static_cast<void>(drawn.draw_children(tree, 0, kQ, DrawRule::WithReplacement, 1)), "drawn from twice");
+    static_cast<void>(drawn.draw_children(tree, kTreeRoot, kQ, DrawRule::WithReplacement, 1));
+    EXPECT_DEATH(static_cast<void>(drawn.draw_children(tree, kTreeRoot, kQ, DrawRule::WithReplacement, 1)),
+                 "drawn from twice");
 }
 
 }  // namespace

@@ -48,17 +48,17 @@ inline Grown grow(TreeBuilder& builder, const ToyText& text, const TreeLimits& l
 /// Tokens below the root.
 inline std::vector<TokenId> children_of_root(const TokenTree& tree) {
     std::vector<TokenId> tokens;
-    for (std::int32_t node = 1; node < tree.size(); ++node)
-        if (tree.parent(node) == 0) tokens.push_back(tree.token(node));
+    for (const TreeNode node : tree.draft_nodes())
+        if (tree.parent(node) == kTreeRoot) tokens.push_back(tree.token(node));
     std::ranges::sort(tokens);
     return tokens;
 }
 
 /// The target says `came` behind the root.
 inline void learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
-    std::vector<std::int32_t> accepted = {0};
+    std::vector<TreeNode> accepted = {kTreeRoot};
     std::vector<TokenId> tokens = {came};
-    if (const auto child = tree.child(0, came)) {
+    if (const auto child = tree.child(kTreeRoot, came)) {
         accepted.push_back(*child);
         tokens.push_back(0);
     }

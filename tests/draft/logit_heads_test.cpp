@@ -53,9 +53,9 @@ TEST(LogitHeads, RecyclingLearnsTheSame) {
         Recycling of_rows({.vocab = kVocab, .temperature = temperature});
         TokenTree tree;
         tree.reset(0);
-        for (std::int32_t i = 1; i < kRows; ++i) tree.add(i - 1, i);
+        for (std::int32_t i = 1; i < kRows; ++i) tree.add(TreeNode(i - 1), i);
         const std::vector<TokenId> text = {7, 0, 1};
-        const std::int32_t accepted[] = {0};
+        const TreeNode accepted[] = {kTreeRoot};
         Observation seen{.text = text, .n_new = 1, .tree = &tree, .accepted = accepted};
         seen.logits = rows.with_top(of_heads.logit_request(), kPositions);
         of_heads.observe(seen);

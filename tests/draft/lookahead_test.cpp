@@ -27,9 +27,9 @@ TokenId target_next(std::span<const TokenId> path) {
     return (5 * last + 3 * (before % 3) + 1) % kVocab;
 }
 
-Text path_of(const Text& text, const TokenTree& tree, std::int32_t node) {
+Text path_of(const Text& text, const TokenTree& tree, TreeNode node) {
     Text below;
-    for (; node > 0; node = tree.parent(node)) below.insert(below.begin(), tree.token(node));
+    for (; node != kTreeRoot; node = tree.parent(node)) below.insert(below.begin(), tree.token(node));
     Text path = text;
     path.insert(path.end(), below.begin(), below.end());
     return path;
@@ -38,8 +38,8 @@ Text path_of(const Text& text, const TokenTree& tree, std::int32_t node) {
 /// A row of logits a node, the target's next token best.
 std::vector<float> logits_of(const Text& text, const TokenTree& tree) {
     std::vector<float> logits(static_cast<std::size_t>(tree.size()) * kVocab, 0.0F);
-    for (std::int32_t node = 0; node < tree.size(); ++node)
-        logits[static_cast<std::size_t>(node) * kVocab +
+    for (const TreeNode node : tree.nodes())
+        logits[static_cast<std::size_t>(node.index) * kVocab +
                static_cast<std::size_t>(target_next(path_of(text, tree, node)))] = 1.0F;
     return logits;
 }
@@ -49,7 +49,7 @@ std::int64_t pass(Lookahead& source, Text& text, const TokenTree& tree) {
     const std::vector<float> logits = logits_of(text, tree);
     const ConstTensorView view = matrix_view(logits.data(), tree.size(), kVocab);
     Sampler greedy({.temperature = 0.0}, kVocab);
-    std::vector<std::int32_t> accepted;
+    std::vector<TreeNode> accepted;
     verify_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
     source.observe({.text = text, .n_new = std::ssize(accepted), .tree = &tree, .logits = view, .accepted = accepted});
     return std::ssize(accepted);
@@ -126,8 +126,8 @@ TEST(Lookahead, WindowAndPoolAreThoseOfTheReference) {
         const ShapeRequest wide{.text = text, .budget = 200, .max_depth = 50};
         source.propose_shape(tree, wide);
         ASSERT_EQ(tree.size(), 8);
-        for (std::int32_t node = 1; node < 8; ++node) {
-            EXPECT_EQ(tree.parent(node), node - 1);
+        for (const TreeNode node : tree.draft_nodes()) {
+            EXPECT_EQ(tree.parent(node), TreeNode(node.index - 1));
             EXPECT_THAT(text, testing::Contains(tree.token(node)));
             plain.columns.push_back({tree.token(node)});
         }
@@ -136,7 +136,7 @@ TEST(Lookahead, WindowAndPoolAreThoseOfTheReference) {
             source.propose_shape(tree, {.text = text, .budget = 200, .max_depth = 50});
             for (std::size_t c = 0; c < plain.columns.size(); ++c) {
                 // The column's whole path stands in the tree.
-                std::optional<std::int32_t> node = 0;
+                std::optional<TreeNode> node = kTreeRoot;
                 for (std::size_t i = 0; i <= c && node; ++i) node = tree.child(*node, plain.columns[i].front());
                 for (std::size_t row = 1; row < plain.columns[c].size() && node; ++row)
                     node = tree.child(*node, plain.columns[c][row]);
@@ -182,10 +182,10 @@ TEST(Lookahead, LeftoverTakesWholeColumnsOnlyAsFarAsTheyFit) {
         tree.reset(text.back());
         const auto n_others = static_cast<std::int32_t>(random() % 12);
         while (tree.size() <= n_others)
-            tree.add(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(tree.size())),
+            tree.add(TreeNode(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(tree.size()))),
                      static_cast<TokenId>(random() % kVocab));
         std::int32_t deepest = 0;
-        for (std::int32_t node = 0; node < tree.size(); ++node) deepest = std::max(deepest, tree.depth(node));
+        for (const TreeNode node : tree.nodes()) deepest = std::max(deepest, tree.depth(node));
         const ShapeRequest request{.text = text,
                                    .budget = tree.size() + static_cast<std::int64_t>(random() % 40),
                                    .max_depth = deepest + static_cast<std::int64_t>(random() % 12)};
@@ -207,7 +207,7 @@ TEST(Lookahead, TeachesNothingWithoutLogitsAndPassesOverRowsThatAreNoNumbers) {
     Lookahead source({.vocab = kVocab});
     Text text = {1, 2, 3, 4};
     TokenTree tree;
-    const std::int32_t accepted[] = {0};
+    const TreeNode accepted[] = {kTreeRoot};
     for (int step = 0; step < 20; ++step) {
         tree.reset(text.back());
         source.propose_shape(tree, {.text = text, .budget = 64, .max_depth = 12});

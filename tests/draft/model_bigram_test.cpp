@@ -114,7 +114,7 @@ TEST(ModelBigram, ItsTreeIsRowsExtendedByTheirOwnBest) {
                 TokenTree expected;
                 expected.reset(3);
                 for (const Proposal& proposal : firsts) {
-                    std::int32_t node = 0;
+                    TreeNode node = kTreeRoot;
                     TokenId token = proposal.token;
                     for (std::int64_t depth = 1; depth <= std::min<std::int64_t>(10, max_depth) && token >= 0;
                          ++depth) {

@@ -96,9 +96,9 @@ TEST(ModelUnigram, ItsTreeIsAFanUnderNodeZero) {
             EXPECT_EQ(tree.size(), max_depth == 0 ? 1 : std::min<std::int64_t>(11, budget));
             std::vector<Proposal> out(10);
             ASSERT_EQ(source.propose(0, 3, noise, out), 10U);
-            for (std::int32_t node = 1; node < tree.size(); ++node) {
-                EXPECT_EQ(tree.parent(node), 0);
-                EXPECT_EQ(tree.token(node), out[static_cast<std::size_t>(node) - 1].token);
+            for (const TreeNode node : tree.draft_nodes()) {
+                EXPECT_EQ(tree.parent(node), kTreeRoot);
+                EXPECT_EQ(tree.token(node), out[static_cast<std::size_t>(node.index) - 1].token);
             }
         }
     }

@@ -290,10 +290,9 @@ TEST(MtpSource, TheCacheBeginsAnewWhenItIsFull) {
         ASSERT_TRUE(source.ready(now));
         TokenTree tree;
         tree.reset(now.back());
-        const std::int32_t root = 0;
-        source.expand(tree, now, {&root, 1});
+        source.expand(tree, now, {&kTreeRoot, 1});
         std::vector<Proposal> out(1);
-        ASSERT_EQ(source.propose(0, n, PathNoise(), out), 1U);
+        ASSERT_EQ(source.propose(kTreeRoot, n, PathNoise(), out), 1U);
         EXPECT_EQ(out.front().token, text[n]) << n;
         EXPECT_LE(source.end_cached() - source.first_cached(), 32);
         if (firsts.empty() || firsts.back() != source.first_cached()) firsts.push_back(source.first_cached());
@@ -330,17 +329,17 @@ TEST(MtpSource, SeveralLevelsAtOnceAreComputedOneByOne) {
     engine.target->commit(nodes);
     TokenTree tree;
     tree.reset(text.back());
-    const std::int32_t child = tree.add(0, 11);
-    const std::int32_t sibling = tree.add(0, 12);
-    const std::int32_t grandchild = tree.add(child, 13);
-    const std::vector<std::int32_t> all{0, child, sibling, grandchild};
-    const auto proposals = [&](const std::vector<std::vector<std::int32_t>>& batches) {
+    const TreeNode child = tree.add(kTreeRoot, 11);
+    const TreeNode sibling = tree.add(kTreeRoot, 12);
+    const TreeNode grandchild = tree.add(child, 13);
+    const std::vector<TreeNode> all{kTreeRoot, child, sibling, grandchild};
+    const auto proposals = [&](const std::vector<std::vector<TreeNode>>& batches) {
         MtpSource source(head, kGreedy, {.max_nodes = 8, .n_slots = 32});
         source.attach(tail);
         source.observe({.text = text, .n_new = std::ssize(text)});
-        for (const std::vector<std::int32_t>& batch : batches) source.expand(tree, text, batch);
+        for (const std::vector<TreeNode>& batch : batches) source.expand(tree, text, batch);
         std::vector<std::pair<TokenId, float>> found;
-        for (const std::int32_t node : all) {
+        for (const TreeNode node : all) {
             std::vector<Proposal> out(6);
             EXPECT_EQ(source.propose(node, 11, PathNoise(), out), out.size());
             for (const Proposal& proposal : out) found.emplace_back(proposal.token, proposal.probability);
@@ -348,7 +347,7 @@ TEST(MtpSource, SeveralLevelsAtOnceAreComputedOneByOne) {
         EXPECT_EQ(source.passes(), batches.size() == 1 ? 3 : 4);
         return found;
     };
-    const auto one_by_one = proposals({{0}, {child}, {sibling}, {grandchild}});
+    const auto one_by_one = proposals({{kTreeRoot}, {child}, {sibling}, {grandchild}});
     EXPECT_EQ(proposals({all}), one_by_one);
     engine.target->keep_hidden_in(nullptr);
 }

@@ -20,9 +20,10 @@ using Path = std::vector<TokenId>;
 /// All root paths of a tree, node 0 left out.
 std::set<Path> paths_of(const TokenTree& tree) {
     std::set<Path> paths;
-    for (std::int32_t leaf = 1; leaf < tree.size(); ++leaf) {
+    for (const TreeNode leaf : tree.draft_nodes()) {
         Path path;
-        for (std::int32_t node = leaf; node > 0; node = tree.parent(node)) path.insert(path.begin(), tree.token(node));
+        for (TreeNode node = leaf; node != kTreeRoot; node = tree.parent(node))
+            path.insert(path.begin(), tree.token(node));
         paths.insert(path);
     }
     return paths;
@@ -82,7 +83,7 @@ TEST(NgrammysShape, KeepsToBudgetDepthAndTheNumberOfRows) {
         expect_within(tree, request);
         std::int32_t n_leaves = 0;
         const std::int64_t w = std::min(options.row_tokens, request.max_depth);
-        for (std::int32_t node = 1; node < tree.size(); ++node) {
+        for (const TreeNode node : tree.draft_nodes()) {
             EXPECT_LE(tree.depth(node), w);
             n_leaves += std::ranges::count(tree.parents(), node) == 0 ? 1 : 0;
         }
@@ -109,8 +110,8 @@ TEST(NgrammysShape, NoisePutsTheRowFirstWhoseBeginningItFavours) {
             if (noise.rank(counts[token] / 8, std::ssize(text), token) >
                 noise.rank(counts[expected] / 8, std::ssize(text), expected))
                 expected = token;
-        EXPECT_EQ(tree.token(1), expected) << "seed " << seed;
-        ++n_first[tree.token(1)];
+        EXPECT_EQ(tree.token(TreeNode(1)), expected) << "seed " << seed;
+        ++n_first[tree.token(TreeNode(1))];
     }
     EXPECT_GT(n_first.size(), 2U);
 }

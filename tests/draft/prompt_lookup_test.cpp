@@ -41,7 +41,7 @@ Tokens chain_of(PromptLookup& source, const Tokens& text, std::int64_t budget, s
     const ShapeRequest request{.text = text, .budget = budget, .max_depth = max_depth};
     source.propose_shape(tree, request);
     expect_within(tree, request);
-    for (std::int32_t node = 1; node < tree.size(); ++node) EXPECT_EQ(tree.parent(node), node - 1);
+    for (const TreeNode node : tree.draft_nodes()) EXPECT_EQ(tree.parent(node), TreeNode(node.index - 1));
     return {tree.tokens().begin() + 1, tree.tokens().end()};
 }
 

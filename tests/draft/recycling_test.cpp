@@ -35,11 +35,11 @@ std::vector<float> logits_of(std::size_t vocab, std::span<const TokenId> best, f
 void teach(Recycling& source, const std::vector<TokenId>& tokens, const std::vector<std::vector<float>>& rows) {
     TokenTree tree;
     tree.reset(tokens.front());
-    for (std::size_t i = 1; i < tokens.size(); ++i) tree.add(static_cast<std::int32_t>(i) - 1, tokens[i]);
+    for (std::size_t i = 1; i < tokens.size(); ++i) tree.add(TreeNode(static_cast<std::int32_t>(i) - 1), tokens[i]);
     std::vector<float> logits;
     for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
     const std::vector<TokenId> text(2, 0);
-    const std::int32_t accepted[] = {0};
+    const TreeNode accepted[] = {kTreeRoot};
     source.observe({.text = text,
                     .n_new = 1,
                     .tree = &tree,
@@ -117,7 +117,7 @@ TEST(Recycling, AgreesWithTheReferenceStepByStep) {
     std::vector<TokenId> text;
     TokenTree tree;
     std::vector<float> logits;
-    std::vector<std::int32_t> accepted;
+    std::vector<TreeNode> accepted;
     Sampler greedy({.temperature = 0.0}, vocab);
     int n_steps = 0;
     int n_nodes = 0;
@@ -138,9 +138,11 @@ TEST(Recycling, AgreesWithTheReferenceStepByStep) {
                 tree.reset(text.back());
                 source.propose_shape(tree, {.text = text, .budget = 81, .max_depth = 6});
                 ASSERT_EQ(2 * (tree.size() - 1), std::ssize(numbers)) << "step " << n_steps;
-                for (std::int32_t node = 1; node < tree.size(); ++node) {
-                    ASSERT_EQ(tree.token(node), numbers[2 * static_cast<std::size_t>(node) - 2]) << "step " << n_steps;
-                    ASSERT_EQ(tree.parent(node), numbers[2 * static_cast<std::size_t>(node) - 1]) << "step " << n_steps;
+                for (const TreeNode node : tree.draft_nodes()) {
+                    ASSERT_EQ(tree.token(node), numbers[2 * static_cast<std::size_t>(node.index) - 2])
+                        << "step " << n_steps;
+                    ASSERT_EQ(tree.parent(node).index, numbers[2 * static_cast<std::size_t>(node.index) - 1])
+                        << "step " << n_steps;
                 }
                 n_nodes += tree.size();
                 break;
@@ -155,7 +157,7 @@ TEST(Recycling, AgreesWithTheReferenceStepByStep) {
             case 'a': {
                 const ConstTensorView view = matrix_view(std::as_const(logits).data(), tree.size(), vocab);
                 verify_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
-                EXPECT_EQ(accepted, numbers) << "step " << n_steps;
+                EXPECT_TRUE(std::ranges::equal(accepted, numbers, {}, &TreeNode::index)) << "step " << n_steps;
                 source.observe(
                     {.text = text, .n_new = std::ssize(accepted), .tree = &tree, .logits = view, .accepted = accepted});
                 break;
@@ -267,7 +269,7 @@ TEST(Recycling, TreeKeepsToBudgetAndDepth) {
             source.propose_shape(tree, {.text = text, .budget = budget, .max_depth = depth});
             EXPECT_LE(tree.size(), budget);
             std::int32_t deepest = 0;
-            for (std::int32_t node = 0; node < tree.size(); ++node) deepest = std::max(deepest, tree.depth(node));
+            for (const TreeNode node : tree.nodes()) deepest = std::max(deepest, tree.depth(node));
             EXPECT_LE(deepest, depth);
             if (budget >= 81 && depth >= 6) {
                 EXPECT_EQ(tree.size(), 81);

@@ -20,16 +20,16 @@ constexpr DrawRule kRules[] = {DrawRule::WithReplacement, DrawRule::WithoutRepla
 
 /// One draw a node, down to depth 3 or what is wanted.
 void chain(ToyPass& pass) {
-    for (std::int32_t node = 0; pass.tree.depth(node) < pass.max_depth;) {
+    for (TreeNode node = kTreeRoot; pass.tree.depth(node) < pass.max_depth;) {
         static_cast<void>(pass.draw(node, DrawRule::WithReplacement, 1));
-        node = pass.tree.size() - 1;
+        node = TreeNode(pass.tree.size() - 1);
     }
 }
 
 /// Three draws below node 0, two below its children, one below theirs: fixed before drawing.
 ToyShape branching(DrawRule rule) {
     return [rule](ToyPass& pass) {
-        for (std::int32_t node = 0; node < pass.tree.size(); ++node)
+        for (TreeNode node = kTreeRoot; node.index < pass.tree.size(); ++node.index)
             if (pass.tree.depth(node) < pass.max_depth)
                 static_cast<void>(pass.draw(node, rule, 3 - pass.tree.depth(node)));
     };
@@ -37,7 +37,7 @@ ToyShape branching(DrawRule rule) {
 
 /// Point masses: two tokens a node that nobody drew, and one path that repeats.
 void merged(ToyPass& pass) {
-    for (std::int32_t node = 0; node < pass.tree.size(); ++node) {
+    for (TreeNode node = kTreeRoot; node.index < pass.tree.size(); ++node.index) {
         if (pass.tree.depth(node) >= pass.max_depth) continue;
         pass.tree.add(node, pass.tree.token(node));
         pass.tree.add(node, (pass.tree.token(node) + 1) % kToyVocab);
@@ -104,13 +104,13 @@ public:
         : sampler_(sampler), drawn_(drawn), fault_(fault) {}
 
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
+                std::vector<TreeNode>& accepted) override {
         const std::vector<TokenId> committed = text;
-        accepted.assign(1, 0);
-        for (std::int32_t node = 0;;) {
+        accepted.assign(1, kTreeRoot);
+        for (TreeNode node = kTreeRoot;;) {
             const auto& path = fault_ == Fault::CommittedPathOnly ? committed : text;
             std::vector<double> p(kToyVocab);
-            for (const Candidate& candidate : sampler_.distribution(logits.row(node), path))
+            for (const Candidate& candidate : sampler_.distribution(logits.row(logits_row_of(node)), path))
                 p[static_cast<std::size_t>(candidate.id)] = candidate.probability;
             text.push_back(decide(p, drawn_.drawn(node)));
             if (std::ssize(accepted) == limits.max_new_tokens) return;
@@ -170,7 +170,7 @@ class Liar final : public DraftDistributions {
 public:
     enum class Lie { OtherRule, UnlikelyDrawsLeftOut };
     Liar(const DrawnTree& drawn, Lie lie) : drawn_(drawn), lie_(lie) {}
-    [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override {
+    [[nodiscard]] DrawnChildren drawn(TreeNode node) const override {
         DrawnChildren children = drawn_.drawn(node);
         if (lie_ == Lie::OtherRule) {
             children.rule =
@@ -191,7 +191,7 @@ public:
     LyingVerifier(Sampler& sampler, const DrawnTree& drawn, Liar::Lie lie)
         : liar_(drawn, lie), walk_(sampler, kToyVocab, &liar_) {}
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
+                std::vector<TreeNode>& accepted) override {
         walk_.verify(tree, logits, limits, text, accepted);
     }
 
@@ -257,7 +257,7 @@ TEST(RejectionVerifier, IsAFunctionOfTheSeed) {
 TEST(RejectionVerifier, EndTokensAndLengthEndIt) {
     TokenTree tree;
     tree.reset(0);
-    std::int32_t node = 0;
+    TreeNode node = kTreeRoot;
     for (const TokenId token : {1, 2, 3}) node = tree.add(node, token);
     std::vector<float> logits(4 * kToyVocab, -50.0F);
     for (std::size_t i = 0; i < 4; ++i) logits[i * kToyVocab + i + 1] = 50.0F;  // 1 2 3 4
@@ -265,7 +265,7 @@ TEST(RejectionVerifier, EndTokensAndLengthEndIt) {
     RejectionVerifier walk(sampler, kToyVocab, nullptr);
     const auto walked = [&](const VerifyLimits& limits) {
         std::vector<TokenId> text{0};
-        std::vector<std::int32_t> accepted;
+        std::vector<TreeNode> accepted;
         walk.verify(tree, matrix_view(std::as_const(logits).data(), 4, kToyVocab), limits, text, accepted);
         EXPECT_EQ(text.size(), accepted.size() + 1);
         return text;
@@ -279,7 +279,7 @@ TEST(RejectionVerifier, EndTokensAndLengthEndIt) {
 /// The same answer for every node.
 class FixedDraws final : public DraftDistributions {
 public:
-    [[nodiscard]] DrawnChildren drawn(std::int32_t) const override { return {.q = q, .draws = draws}; }
+    [[nodiscard]] DrawnChildren drawn(TreeNode) const override { return {.q = q, .draws = draws}; }
     std::vector<Candidate> q;
     std::vector<TokenId> draws;
 };
@@ -296,7 +296,7 @@ TEST(RejectionVerifier, RoundingNeverLetsAForeignTokenIn) {
         Sampler greedy({.temperature = 0.0, .seed = seed}, kToyVocab);
         RejectionVerifier walk(greedy, kToyVocab, &drafts);
         std::vector<TokenId> text{0};
-        std::vector<std::int32_t> accepted;
+        std::vector<TreeNode> accepted;
         walk.verify(tree, matrix_view(logits.data(), 1, kToyVocab), {.max_new_tokens = 5}, text, accepted);
         EXPECT_EQ(text, (std::vector<TokenId>{0, 3}));
     }

@@ -26,7 +26,7 @@ public:
 
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
         EXPECT_EQ(std::vector(limits.text.begin(), limits.text.end()), heard);
-        EXPECT_EQ(tree.token(0), heard.back());
+        EXPECT_EQ(tree.token(kTreeRoot), heard.back());
         proposer_(tree, limits);
     }
     void observe(const Observation& observation) override {
@@ -40,7 +40,7 @@ public:
         if (observation.tree != nullptr) {
             EXPECT_TRUE(observation.logits.empty());
             ASSERT_EQ(observation.accepted.size(), static_cast<std::size_t>(observation.n_new));
-            EXPECT_EQ(observation.accepted.front(), 0);
+            EXPECT_EQ(observation.accepted.front(), kTreeRoot);
             for (std::size_t i = 1; i < observation.accepted.size(); ++i) {
                 EXPECT_EQ(observation.tree->parent(observation.accepted[i]), observation.accepted[i - 1]);
                 EXPECT_EQ(observation.tree->token(observation.accepted[i]), text[heard.size() + i - 1]);
@@ -57,7 +57,7 @@ private:
 };
 
 void chain(TokenTree& tree, const std::vector<TokenId>& tokens) {
-    std::int32_t at = 0;
+    TreeNode at = kTreeRoot;
     for (const TokenId token : tokens) at = tree.add(at, token);
 }
 
@@ -78,7 +78,7 @@ TEST(Replay, CountsWhatPlainDecodingCommits) {
 TEST(Replay, FollowsTheAnswerThroughTheTree) {
     // 7 8 is right and 9 behind it is not; beside it stands a branch that is.
     ToldProposer proposer([](TokenTree& tree, const ProposalLimits&) {
-        if (tree.token(0) != 6) return;
+        if (tree.token(kTreeRoot) != 6) return;
         chain(tree, {7, 9});
         chain(tree, {7, 8, 3, 5});
         chain(tree, {4, 4});

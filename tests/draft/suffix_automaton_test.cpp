@@ -126,9 +126,9 @@ TEST(SuffixSource, GrowsItsChainWithTheMatch) {
         const ShapeRequest request{.text = all, .budget = budget, .max_depth = max_depth, .noise = &noise};
         source.propose_shape(tree, request);
         expect_within(tree, request);
-        for (std::int32_t node = 1; node < tree.size(); ++node) {
-            EXPECT_EQ(tree.parent(node), node - 1);
-            EXPECT_EQ(tree.token(node), all.back() + node);
+        for (const TreeNode node : tree.draft_nodes()) {
+            EXPECT_EQ(tree.parent(node), TreeNode(node.index - 1));
+            EXPECT_EQ(tree.token(node), all.back() + node.index);
         }
         return tree.size() - 1;
     };
@@ -155,7 +155,7 @@ TEST(SuffixSource, RanksItsChainByTheNoise) {
         tree.reset(1);
         source.propose_shape(tree, {.text = text, .budget = 2, .max_depth = 1, .noise = &noise});
         ASSERT_EQ(tree.size(), 2);
-        EXPECT_EQ(tree.token(1), out[0].token);
+        EXPECT_EQ(tree.token(TreeNode(1)), out[0].token);
         n_second += out[0].token == 2 ? 1 : 0;
     }
     EXPECT_GT(n_second, 20);

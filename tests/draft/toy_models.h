@@ -101,14 +101,15 @@ struct ToyPass {
     std::vector<TokenId>& scratch;
 
     /// Text and guesses down to `node`. Valid until the next call.
-    [[nodiscard]] std::span<const TokenId> path_of(std::int32_t node) {
+    [[nodiscard]] std::span<const TokenId> path_of(TreeNode node) {
         scratch.assign(text.begin(), text.end());
         scratch.resize(text.size() + static_cast<std::size_t>(tree.depth(node)));
-        for (std::size_t i = scratch.size(); node > 0; node = tree.parent(node)) scratch[--i] = tree.token(node);
+        for (std::size_t i = scratch.size(); node != kTreeRoot; node = tree.parent(node))
+            scratch[--i] = tree.token(node);
         return scratch;
     }
     /// Draws from the draft's distribution at `node`, filtered along the node's own path.
-    std::span<const TokenId> draw(std::int32_t node, DrawRule rule, std::int64_t n) {
+    std::span<const TokenId> draw(TreeNode node, DrawRule rule, std::int64_t n) {
         const std::span<const TokenId> path = path_of(node);
         return drawn.draw_children(tree, node, draft_sampler.distribution(ToyModels::row(models.draft, path), path),
                                    rule, n);
@@ -133,7 +134,7 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
     ToyCounts counts;
     TokenTree tree;
     std::vector<float> logits;
-    std::vector<std::int32_t> accepted;
+    std::vector<TreeNode> accepted;
     std::vector<TokenId> text, path;
     Sampler draft_sampler(options, kToyVocab);
     for (std::int64_t trial = 0; trial < n_trials; ++trial, ++options.seed) {
@@ -148,7 +149,7 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
             ToyPass pass{models, draft_sampler, tree, drawn, text, left - 1, path};
             shape(pass);
             logits.clear();
-            for (std::int32_t node = 0; node < tree.size(); ++node) {
+            for (const TreeNode node : tree.nodes()) {
                 const auto row = ToyModels::row(models.target, pass.path_of(node));
                 logits.insert(logits.end(), row.begin(), row.end());
             }

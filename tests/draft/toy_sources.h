@@ -95,34 +95,34 @@ public:
     [[nodiscard]] std::uint16_t n_bins() const override { return 1; }
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override {
+    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) override {
         ASSERT_FALSE(nodes.empty());
-        if (nodes.front() == 0) expanded_.clear();
+        if (nodes.front() == kTreeRoot) expanded_.clear();
         ++n_batches;
         n_asked += std::ssize(nodes);
-        for (const std::int32_t node : nodes) {
-            ASSERT_TRUE(node >= 0 && node < tree.size());
-            ASSERT_FALSE(has(node)) << "node " << node << " is expanded twice";
+        for (const TreeNode node : nodes) {
+            ASSERT_TRUE(tree.has(node));
+            ASSERT_FALSE(has(node)) << "node " << node.index << " is expanded twice";
             ToyText whole(text.begin(), text.end());
-            if (node > 0) {
-                ASSERT_TRUE(has(tree.parent(node))) << "the parent of node " << node << " is not expanded";
+            if (node != kTreeRoot) {
+                ASSERT_TRUE(has(tree.parent(node))) << "the parent of node " << node.index << " is not expanded";
                 whole = text_of(tree.parent(node));
                 whole.push_back(tree.token(node));
             } else {
                 ASSERT_TRUE(expanded_.empty());
-                ASSERT_EQ(whole.back(), tree.token(0));
+                ASSERT_EQ(whole.back(), tree.token(kTreeRoot));
             }
             expanded_.emplace_back(node, std::move(whole));
         }
         ASSERT_LE(std::ssize(expanded_), max_nodes_);
     }
-    [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+    [[nodiscard]] std::size_t propose(TreeNode node, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override {
-        EXPECT_TRUE(has(node)) << "node " << node;
+        EXPECT_TRUE(has(node)) << "node " << node.index;
         const ToyText text = text_of(node);
         return say(words_(text), text, position, noise, out, named_);
     }
-    [[nodiscard]] std::span<const Candidate> distribution(std::int32_t) override { return {}; }
+    [[nodiscard]] std::span<const Candidate> distribution(TreeNode) override { return {}; }
     [[nodiscard]] double expand_seconds(std::int64_t n) const override {
         return seconds_per_node_ * static_cast<double>(n);
     }
@@ -132,10 +132,10 @@ public:
     std::int64_t n_asked = 0;  // nodes, of all trees
 
 private:
-    [[nodiscard]] bool has(std::int32_t node) const {
+    [[nodiscard]] bool has(TreeNode node) const {
         return std::ranges::any_of(expanded_, [node](const auto& at) { return at.first == node; });
     }
-    [[nodiscard]] ToyText text_of(std::int32_t node) const {
+    [[nodiscard]] ToyText text_of(TreeNode node) const {
         const auto found = std::ranges::find_if(expanded_, [node](const auto& at) { return at.first == node; });
         return found == expanded_.end() ? ToyText{} : found->second;
     }
@@ -144,7 +144,7 @@ private:
     std::int64_t max_nodes_;
     ToyNamed* named_;
     double seconds_per_node_;
-    std::vector<std::pair<std::int32_t, ToyText>> expanded_;
+    std::vector<std::pair<TreeNode, ToyText>> expanded_;
 };
 
 /// Random words behind every text, the same whenever it is asked: of `vocab` tokens about `share`, their probabilities
@@ -176,9 +176,9 @@ inline ToyWords fixed_words(std::vector<Proposal> words) {
 }
 
 /// Committed tokens and those of the path down to `node`.
-inline ToyText text_behind(std::span<const TokenId> text, const TokenTree& tree, std::int32_t node) {
+inline ToyText text_behind(std::span<const TokenId> text, const TokenTree& tree, TreeNode node) {
     ToyText path;
-    for (; node > 0; node = tree.parent(node)) path.push_back(tree.token(node));
+    for (; node != kTreeRoot; node = tree.parent(node)) path.push_back(tree.token(node));
     ToyText whole(text.begin(), text.end());
     whole.insert(whole.end(), path.rbegin(), path.rend());
     return whole;

@@ -44,14 +44,14 @@ TEST(TreeBuilder, ASourceThatLiesLosesItsPlaceToOneThatIsRight) {
         if (!model_lies) sources.push_back(&lying_source);
         TreeBuilder builder(sources, model_lies ? Models{&lying_model} : Models{}, 20);
         const auto tree = [&] { return grow(builder, {4}, {.budget = 3, .max_depth = 1}).tree; };
-        ASSERT_EQ(tree().token(1), 2);  // the best comes first
+        ASSERT_EQ(tree().token(TreeNode(1)), 2);  // the best comes first
         for (int i = 0; i < 150; ++i) learn_first(builder, tree(), i % 3 == 0 ? 7 : 1);
-        EXPECT_EQ(tree().token(1), 1) << model_lies;
+        EXPECT_EQ(tree().token(TreeNode(1)), 1) << model_lies;
         // A model's bins are one higher: its first is that of votes against.
         EXPECT_LT(builder.calibration().corrected_log_odds(1, model_lies ? 1 : 0, 0.9F), -1.5F);
         EXPECT_GT(builder.calibration().corrected_log_odds(0, 0, 0.4F), 0.0F);
         builder.reset();
-        EXPECT_EQ(tree().token(1), 2);
+        EXPECT_EQ(tree().token(TreeNode(1)), 2);
     }
 }
 
@@ -64,7 +64,7 @@ TEST(TreeBuilder, UnderNoiseEveryTreeLearnsFromTheTargetsWord) {
         std::vector<float> logits;
         for (std::int64_t i = 0; i <= n; ++i) {
             const Grown grown = grow(builder, {4}, {.budget = 8, .max_depth = 1, .noise = &noise, .curve = &curve});
-            const std::int32_t accepted[] = {0};
+            const TreeNode accepted[] = {kTreeRoot};
             const TokenId came[] = {3};
             logits.assign(static_cast<std::size_t>(grown.tree.size() * 20), 0.0F);
             BuildOutcome outcome{.accepted = accepted, .came = came, .temperature = 1.0};
@@ -81,11 +81,11 @@ TEST(TreeBuilder, NodesThatOthersHangUnderItTeachNothing) {
     ToyModel model(random_words(5, 8, 0.7, 0.9));
     TreeBuilder builder({}, Models{&model}, 20);
     Grown grown = grow(builder, {4}, {.budget = 20, .max_depth = 6});
-    const std::int32_t foreign = grown.tree.add(0, 19);
+    const TreeNode foreign = grown.tree.add(kTreeRoot, 19);
     const std::vector<float> before = builder.calibration().state();
-    builder.learn({.accepted = std::vector<std::int32_t>{foreign}, .came = ToyText{3}});
+    builder.learn({.accepted = std::vector{foreign}, .came = ToyText{3}});
     EXPECT_EQ(builder.calibration().state(), before);
-    builder.learn({.accepted = std::vector<std::int32_t>{0, foreign}, .came = ToyText{19, 3}});
+    builder.learn({.accepted = std::vector{kTreeRoot, foreign}, .came = ToyText{19, 3}});
     EXPECT_NE(builder.calibration().state(), before);
 }
 

@@ -26,7 +26,8 @@ TEST(TreeBuilderModels, WhereANodeMoreIsCheapAModelTakesNobodysPlace) {
     ToyModel model(fixed_words({{2, 0.9F, 0}}), 64, nullptr, 1e-6);
     const PassCurve curve = curve_by(16, [](double n) { return 1.0 + 0.001 * (n - 1.0) / 15.0; });
     TreeBuilder builder({&source}, Models{&model}, 20);
-    EXPECT_TRUE(grow(builder, {4}, {.budget = 16, .max_depth = 1, .curve = &curve}).tree.child(0, 2).has_value());
+    EXPECT_TRUE(
+        grow(builder, {4}, {.budget = 16, .max_depth = 1, .curve = &curve}).tree.child(kTreeRoot, 2).has_value());
 }
 
 TEST(TreeBuilderModels, AModelThatCostsMoreThanItBringsIsNotAsked) {
@@ -35,16 +36,16 @@ TEST(TreeBuilderModels, AModelThatCostsMoreThanItBringsIsNotAsked) {
     ToyModel cheap(fixed_words({{3, 0.5F, 0}}), 64, nullptr, 0.001);
     TreeBuilder with_dear({&source}, Models{&dear}, 20);
     TreeBuilder with_cheap({&source}, Models{&cheap}, 20);
-    EXPECT_FALSE(grow(with_dear, {4}, {.budget = 16, .curve = &kCheapNodes}).tree.child(0, 2).has_value());
+    EXPECT_FALSE(grow(with_dear, {4}, {.budget = 16, .curve = &kCheapNodes}).tree.child(kTreeRoot, 2).has_value());
     EXPECT_EQ(dear.n_batches, 0);
-    EXPECT_TRUE(grow(with_cheap, {4}, {.budget = 16, .curve = &kCheapNodes}).tree.child(0, 3).has_value());
+    EXPECT_TRUE(grow(with_cheap, {4}, {.budget = 16, .curve = &kCheapNodes}).tree.child(kTreeRoot, 3).has_value());
     // Of two, the one that pays is asked, whichever place the other has.
     for (const Models& models : {Models{&cheap, &dear}, Models{&dear, &cheap}}) {
         cheap.n_batches = 0;
         TreeBuilder both({&source}, models, 20);
         const Grown grown = grow(both, {4}, {.budget = 16, .curve = &kCheapNodes});
-        EXPECT_TRUE(grown.tree.child(0, 3).has_value());
-        EXPECT_FALSE(grown.tree.child(0, 2).has_value());
+        EXPECT_TRUE(grown.tree.child(kTreeRoot, 3).has_value());
+        EXPECT_FALSE(grown.tree.child(kTreeRoot, 2).has_value());
         EXPECT_GT(cheap.n_batches, 0);
         EXPECT_EQ(dear.n_batches, 0);
     }
@@ -96,9 +97,9 @@ TEST(TreeBuilderModels, GreedilyTheVotesOfAllAreMerged) {
     TreeBuilder builder({}, Models{&cheap, &dear}, 20);
     const Grown all = grow(builder, {4}, {.budget = 16, .max_depth = 1});
     EXPECT_EQ(children_of_root(all.tree), (ToyText{1, 2, 3}));
-    EXPECT_EQ(all.tree.token(1), 2) << "what both name comes first";
+    EXPECT_EQ(all.tree.token(TreeNode(1)), 2) << "what both name comes first";
     std::vector<std::uint32_t> named_by(4);
-    for (std::int32_t node = 0; node < all.tree.size(); ++node)
+    for (const TreeNode node : all.tree.nodes())
         named_by[static_cast<std::size_t>(all.tree.token(node) % 4)] = builder.named_by(node);
     EXPECT_EQ(named_by, (std::vector<std::uint32_t>{0, 1, 3, 2})) << "a vote against is none for";
 }

@@ -20,24 +20,25 @@ constexpr TokenId kVocab = 24;
 void expect_tree(const TokenTree& tree, const ToyText& text, std::int64_t budget, std::int64_t max_depth,
                  const ToyNamed& named) {
     ASSERT_LE(tree.size(), budget);
-    std::set<std::pair<std::int32_t, TokenId>> siblings;
-    for (std::int32_t node = 1; node < tree.size(); ++node) {
-        ASSERT_TRUE(tree.parent(node) >= 0 && tree.parent(node) < node);
+    std::set<std::pair<TreeNode, TokenId>> siblings;
+    for (const TreeNode node : tree.draft_nodes()) {
+        ASSERT_TRUE(tree.has(tree.parent(node)) && tree.parent(node) < node);
         ASSERT_LE(tree.depth(node), max_depth);
-        ASSERT_TRUE(siblings.emplace(tree.parent(node), tree.token(node)).second) << "node " << node << " has a twin";
-        ASSERT_TRUE(named.contains(text_behind(text, tree, node))) << "nobody proposed node " << node;
+        ASSERT_TRUE(siblings.emplace(tree.parent(node), tree.token(node)).second)
+            << "node " << node.index << " has a twin";
+        ASSERT_TRUE(named.contains(text_behind(text, tree, node))) << "nobody proposed node " << node.index;
     }
 }
 
 // A walk of somebody who likes the tree: down to a child more often than not.
 struct Walk {
-    std::vector<std::int32_t> accepted{0};
+    std::vector<TreeNode> accepted{kTreeRoot};
     std::vector<TokenId> came;
 
     Walk(const TokenTree& tree, std::mt19937& random) {
         for (;;) {
-            std::vector<std::int32_t> children;
-            for (std::int32_t node = accepted.back() + 1; node < tree.size(); ++node)
+            std::vector<TreeNode> children;
+            for (const TreeNode node : tree.draft_nodes())
                 if (tree.parent(node) == accepted.back()) children.push_back(node);
             if (children.empty() || random() % 3 == 0) {
                 came.push_back(static_cast<TokenId>(random() % kVocab));
@@ -189,9 +190,9 @@ double tokens_a_pass(const ToyTarget& target, TreeBuilder& builder, const PathNo
         tree.reset(text.back());
         builder.grow(tree, {.text = text, .budget = budget, .max_depth = 16, .noise = &seen});
         std::vector<float> logits;
-        for (std::int32_t node = 0; node < tree.size(); ++node)
+        for (const TreeNode node : tree.nodes())
             logits.insert(logits.end(), target.row(tree.token(node)).begin(), target.row(tree.token(node)).end());
-        std::vector<std::int32_t> accepted = {0};
+        std::vector<TreeNode> accepted = {kTreeRoot};
         std::vector<TokenId> came;
         for (;;) {
             came.push_back(target.sample(tree.token(accepted.back()), std::ssize(text), noise));
@@ -250,7 +251,7 @@ TEST(TreeBuilderAtRandom, UnlikelyTokensThatTheNoiseLiftsComeAsOftenAsIsSaid) {
         tree.reset(text.back());
         expected += builder.grow(tree, {.text = text, .budget = 2, .max_depth = 1, .noise = &noise}) - 1.0;
         text.push_back(target.sample(text.back(), std::ssize(text), noise));
-        came += tree.child(0, text.back()) ? 1.0 : 0.0;
+        came += tree.child(kTreeRoot, text.back()) ? 1.0 : 0.0;
     }
     EXPECT_GT(came / n_passes, 0.4);
     EXPECT_NEAR(expected / n_passes, came / n_passes, 0.15) << "nothing was learnt meanwhile";

@@ -42,12 +42,12 @@ private:
     std::vector<double> probabilities_;
 };
 
-double path_probability(const ToyWords& words, const ToyText& text, const TokenTree& tree, std::int32_t node) {
-    if (node == 0) return 1.0;
+double path_probability(const ToyWords& words, const ToyText& text, const TokenTree& tree, TreeNode node) {
+    if (node == kTreeRoot) return 1.0;
     for (const Proposal& word : words(text_behind(text, tree, tree.parent(node))))
         if (word.token == tree.token(node))
             return static_cast<double>(word.probability) * path_probability(words, text, tree, tree.parent(node));
-    ADD_FAILURE() << "node " << node << " was never proposed";
+    ADD_FAILURE() << "node " << node.index << " was never proposed";
     return 0.0;
 }
 
@@ -67,7 +67,7 @@ TEST(TreeBuilder, HoldsTheMostProbablePaths) {
                 const Grown grown = grow(builder, text, {.budget = budget, .max_depth = depth});
                 ASSERT_EQ(grown.tree.size(), budget);
                 double sum = 0.0;
-                for (std::int32_t node = 1; node < grown.tree.size(); ++node) {
+                for (const TreeNode node : grown.tree.draft_nodes()) {
                     const double p = path_probability(words, text, grown.tree, node);
                     // At first exactly the best ones, but for the rounding of tabled log-odds.
                     ASSERT_TRUE(repeat > 0 || p >= 0.995 * all.nth(n - 1)) << p << " " << all.nth(n - 1);
@@ -89,8 +89,7 @@ TEST(TreeBuilder, TheBestOfAModelAreFoundInFewBatches) {
         const Grown grown = grow(builder, text, {.budget = budget, .max_depth = 5});
         ASSERT_EQ(grown.tree.size(), budget);
         double sum = 0.0;
-        for (std::int32_t node = 1; node < grown.tree.size(); ++node)
-            sum += path_probability(words, text, grown.tree, node);
+        for (const TreeNode node : grown.tree.draft_nodes()) sum += path_probability(words, text, grown.tree, node);
         EXPECT_GT(sum, 0.95 * AllPaths(words, text, 5).best_sum(budget - 1)) << seed;
         EXPECT_LE(model.n_batches, 8);
     }
@@ -188,7 +187,7 @@ TEST(TreeBuilder, ASureWordStaysSureAmongManyDoubtfulOnes) {
     ToySource doubting(fixed_words(doubtful));
     TreeBuilder builder({&sure, &doubting}, {}, 20);
     const Grown best = grow(builder, {4}, {.budget = 2, .max_depth = 1});
-    EXPECT_EQ(best.tree.token(1), 1);
+    EXPECT_EQ(best.tree.token(TreeNode(1)), 1);
     EXPECT_NEAR(best.expected, 1.95, 0.01);
     // All of them are no more than certain.
     EXPECT_LE(grow(builder, {4}, {.budget = 32, .max_depth = 1}).expected, 1.99 + 1e-6);

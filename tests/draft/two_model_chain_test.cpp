@@ -23,23 +23,24 @@ public:
     std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {
+    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const TreeNode> nodes) override {
         tree_ = &tree;
         ASSERT_FALSE(nodes.empty());
-        for (const std::int32_t node : nodes) {
+        for (const TreeNode node : nodes) {
             ASSERT_EQ(std::ranges::count(expanded_, node), 0) << "asked twice";
-            ASSERT_TRUE(expanded_.empty() ? node == 0 : std::ranges::count(expanded_, tree.parent(node)) == 1)
+            ASSERT_TRUE(expanded_.empty() ? node == kTreeRoot : std::ranges::count(expanded_, tree.parent(node)) == 1)
                 << "a node whose parent was not asked about";
             expanded_.push_back(node);
         }
         ASSERT_LE(std::ssize(expanded_), max_nodes_);
     }
-    std::size_t propose(std::int32_t, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
-    std::span<const Candidate> distribution(std::int32_t node) override {
+    std::size_t propose(TreeNode, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
+    std::span<const Candidate> distribution(TreeNode node) override {
         EXPECT_EQ(std::ranges::count(expanded_, node), 1);
         path_.assign(text_.begin(), text_.end());
         path_.resize(text_.size() + static_cast<std::size_t>(tree_->depth(node)));
-        for (std::size_t i = path_.size(); node > 0; node = tree_->parent(node)) path_[--i] = tree_->token(node);
+        for (std::size_t i = path_.size(); node != kTreeRoot; node = tree_->parent(node))
+            path_[--i] = tree_->token(node);
         return sampler_.distribution(ToyModels::row(table_, path_), path_);
     }
     double expand_seconds(std::int64_t) const override { return 0.0; }
@@ -50,7 +51,7 @@ private:
     const std::vector<TokenId>& text_;
     std::int64_t max_nodes_;
     const TokenTree* tree_ = nullptr;
-    std::vector<std::int32_t> expanded_;
+    std::vector<TreeNode> expanded_;
     std::vector<TokenId> path_;
 };
 
@@ -96,7 +97,7 @@ std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyMod
         TwoModelChain made(kToyVocab, static_cast<std::uint64_t>(trial));
         made.propose(tree, {.text = text, .budget = 64, .max_depth = 2}, 2, lower, upper, drawn);
         EXPECT_EQ(tree.size(), 3);
-        ++counts[static_cast<std::size_t>(tree.token(1) * kToyVocab + tree.token(2))];
+        ++counts[static_cast<std::size_t>(tree.token(TreeNode(1)) * kToyVocab + tree.token(TreeNode(2)))];
     }
     return counts;
 }
@@ -163,7 +164,8 @@ TEST(TwoModelChain, KeepsToItsLimits) {
         made.propose(tree, {.text = text, .budget = budget, .max_depth = max_depth}, gamma, lower, upper, drawn);
         EXPECT_GE(tree.size(), fewest);
         EXPECT_LE(tree.size(), most);
-        for (std::int32_t node = 0; node + 1 < tree.size(); ++node) EXPECT_EQ(drawn.drawn(node).draws.size(), 1U);
+        for (TreeNode node = kTreeRoot; node.index + 1 < tree.size(); ++node.index)
+            EXPECT_EQ(drawn.drawn(node).draws.size(), 1U);
     }
 }
 

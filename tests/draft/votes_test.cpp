@@ -15,8 +15,9 @@ namespace {
 
 using testing::ElementsAre;
 
-// Nodes of the search, voted tokens and nodes of the grown tree (std::int32_t) do not mix.
+// Nodes of the search, voted tokens and nodes of the grown tree do not mix.
 static_assert(!std::is_convertible_v<SearchNode, VotedIndex> && !std::is_convertible_v<VotedIndex, SearchNode>);
+static_assert(!std::is_constructible_v<TreeNode, SearchNode> && !std::is_constructible_v<SearchNode, TreeNode>);
 static_assert(!std::is_convertible_v<SearchNode, std::int32_t> && !std::is_convertible_v<std::int32_t, SearchNode>);
 
 // Two tables, a cheap model and a dear one, of three bins each.

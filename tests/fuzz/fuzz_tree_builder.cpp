@@ -120,22 +120,21 @@ public:
     [[nodiscard]] std::uint16_t n_bins() const override { return 9; }
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
-    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override {
-        CHECK(!nodes.empty() && tree.token(0) == text.back(), "{} nodes", nodes.size());
-        if (nodes.front() == 0) expanded_.clear();
-        for (const std::int32_t node : nodes) {
-            CHECK(node >= 0 && node < tree.size() && !expanded_.contains(node), "node {}", node);
-            CHECK(node == 0 ? expanded_.empty() : expanded_.contains(tree.parent(node)), "node {}", node);
+    void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) override {
+        CHECK(!nodes.empty() && tree.token(kTreeRoot) == text.back(), "{} nodes", nodes.size());
+        if (nodes.front() == kTreeRoot) expanded_.clear();
+        for (const TreeNode node : nodes) {
+            CHECK(tree.has(node) && !expanded_.contains(node), "node {}", node.index);
+            CHECK(node == kTreeRoot ? expanded_.empty() : expanded_.contains(tree.parent(node)), "node {}", node.index);
             expanded_.insert(node);
         }
         CHECK(std::ssize(expanded_) <= max_nodes_, "{} of {}", expanded_.size(), max_nodes_);
     }
-    [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t, const PathNoise&,
-                                      std::span<Proposal> out) override {
-        CHECK(expanded_.contains(node), "node {}", node);
+    [[nodiscard]] std::size_t propose(TreeNode node, std::int64_t, const PathNoise&, std::span<Proposal> out) override {
+        CHECK(expanded_.contains(node), "node {}", node.index);
         return say(script_, vocab_, n_bins(), out, named_);
     }
-    [[nodiscard]] std::span<const Candidate> distribution(std::int32_t) override { return {}; }
+    [[nodiscard]] std::span<const Candidate> distribution(TreeNode) override { return {}; }
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override {
         return dear_ ? 1e-3 * static_cast<double>(n_nodes) : 0.0;
     }
@@ -146,27 +145,28 @@ private:
     Named& named_;
     std::int64_t max_nodes_;
     bool dear_;
-    std::set<std::int32_t> expanded_;
+    std::set<TreeNode> expanded_;
 };
 
 void check_tree(const TokenTree& tree, const BuildRequest& request, const Named& named) {
     CHECK(tree.size() <= request.budget, "{} nodes, budget {}", tree.size(), request.budget);
-    std::set<std::pair<std::int32_t, TokenId>> siblings;
-    for (std::int32_t node = 1; node < tree.size(); ++node) {
-        CHECK(tree.parent(node) >= 0 && tree.parent(node) < node, "node {} below {}", node, tree.parent(node));
-        CHECK(tree.depth(node) <= request.max_depth, "node {} at depth {}", node, tree.depth(node));
-        CHECK(siblings.emplace(tree.parent(node), tree.token(node)).second, "node {} has a twin", node);
+    std::set<std::pair<TreeNode, TokenId>> siblings;
+    for (const TreeNode node : tree.draft_nodes()) {
+        CHECK(tree.has(tree.parent(node)) && tree.parent(node) < node, "node {} below {}", node.index,
+              tree.parent(node).index);
+        CHECK(tree.depth(node) <= request.max_depth, "node {} at depth {}", node.index, tree.depth(node));
+        CHECK(siblings.emplace(tree.parent(node), tree.token(node)).second, "node {} has a twin", node.index);
         CHECK(named.contains(tree.token(node)), "nobody said {}", tree.token(node));
     }
 }
 
 // Down the tree, or anywhere off it.
 void learn(Script& script, TreeBuilder& builder, const TokenTree& tree, TokenId vocab, std::vector<TokenId>& text) {
-    std::vector<std::int32_t> accepted = {0};
+    std::vector<TreeNode> accepted = {kTreeRoot};
     std::vector<TokenId> came;
     for (;;) {
         came.push_back(static_cast<TokenId>(script.below(static_cast<std::uint32_t>(vocab))));
-        for (std::int32_t node = accepted.back() + 1; node < tree.size() && !script.one_in(4); ++node)
+        for (TreeNode node(accepted.back().index + 1); node.index < tree.size() && !script.one_in(4); ++node.index)
             if (tree.parent(node) == accepted.back()) came.back() = tree.token(node);
         const auto child = tree.child(accepted.back(), came.back());
         if (!child) break;

@@ -81,17 +81,18 @@ struct Case {
 };
 
 void check_tree(const TokenTree& tree) {
-    std::set<std::pair<std::int32_t, TokenId>> siblings;
-    for (std::int32_t node = 1; node < tree.size(); ++node) {
-        CHECK(tree.parent(node) >= 0 && tree.parent(node) < node, "node {} below {}", node, tree.parent(node));
+    std::set<std::pair<TreeNode, TokenId>> siblings;
+    for (const TreeNode node : tree.draft_nodes()) {
+        CHECK(tree.has(tree.parent(node)) && tree.parent(node) < node, "node {} below {}", node.index,
+              tree.parent(node).index);
         CHECK(tree.depth(node) == tree.depth(tree.parent(node)) + 1);
-        CHECK(siblings.emplace(tree.parent(node), tree.token(node)).second, "node {} has a twin", node);
+        CHECK(siblings.emplace(tree.parent(node), tree.token(node)).second, "node {} has a twin", node.index);
     }
 }
 
 void check_verifier(Verifier& verifier, Sampler& sampler, const Case& input) {
     std::vector<TokenId> text = input.text;
-    std::vector<std::int32_t> accepted;
+    std::vector<TreeNode> accepted;
     const ConstTensorView logits = matrix_view(input.logits.data(), input.tree.size(), input.vocab);
     try {
         verifier.verify(input.tree, logits, input.limits, text, accepted);
@@ -102,19 +103,20 @@ void check_verifier(Verifier& verifier, Sampler& sampler, const Case& input) {
     const std::size_t n_new = text.size() - n_old;
     CHECK(n_new >= 1 && n_new == accepted.size() && std::ssize(accepted) <= input.limits.max_new_tokens,
           "{} tokens, {} nodes, limit {}", n_new, accepted.size(), input.limits.max_new_tokens);
-    CHECK(accepted[0] == 0 && std::ranges::equal(std::span(text).first(n_old), input.text));
+    CHECK(accepted[0] == kTreeRoot && std::ranges::equal(std::span(text).first(n_old), input.text));
     const auto ends = [&](TokenId id) {
         return std::ranges::find(input.limits.end_tokens, id) != input.limits.end_tokens.end();
     };
     for (std::size_t i = 0; i < n_new; ++i) {
         const TokenId token = text[n_old + i];
-        const std::span<const float> row(float_row(logits, accepted[i]), static_cast<std::size_t>(input.vocab));
+        const std::span<const float> row(float_row(logits, logits_row_of(accepted[i])),
+                                         static_cast<std::size_t>(input.vocab));
         const auto possible = sampler.distribution(row, std::span(text).first(n_old + i));
         CHECK(std::ranges::find(possible, token, &Candidate::id) != possible.end(), "token {} was filtered out", token);
         if (i + 1 == n_new) {
             CHECK(ends(token) || std::ssize(accepted) == input.limits.max_new_tokens ||
                       !input.tree.child(accepted[i], token),
-                  "the walk ended at node {} without a reason", accepted[i]);
+                  "the walk ended at node {} without a reason", accepted[i].index);
         } else {
             CHECK(!ends(token) && input.tree.child(accepted[i], token) == accepted[i + 1], "step {}", i);
         }
@@ -159,9 +161,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             const std::vector<Candidate> q = random_q(input, walked.vocab);
             const auto rule = input.byte() % 2 == 0 ? DrawRule::WithReplacement : DrawRule::WithoutReplacement;
             const std::int64_t n = q.empty() ? 0 : input.below(5);
-            CHECK(std::ssize(drawn.draw_children(walked.tree, n_drawn_from++, q, rule, n)) <= n);
+            CHECK(std::ssize(drawn.draw_children(walked.tree, TreeNode(n_drawn_from++), q, rule, n)) <= n);
         } else {
-            walked.tree.add(static_cast<std::int32_t>(input.below(walked.tree.size())), token());
+            walked.tree.add(TreeNode(static_cast<std::int32_t>(input.below(walked.tree.size()))), token());
         }
     }
     CHECK(walked.tree.size() <= budget, "{} nodes", walked.tree.size());

@@ -126,7 +126,7 @@ class FailingVerifier final : public Verifier {
 public:
     explicit FailingVerifier(Sampler& sampler) : verifier_(sampler) {}
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
+                std::vector<TreeNode>& accepted) override {
         verifier_.verify(tree, logits, limits, text, accepted);
         if (fails) throw Unsupported("the model's logits are not numbers");
     }

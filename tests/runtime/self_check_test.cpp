@@ -24,11 +24,11 @@ namespace {
 /// The walk of E2, with a hand in the works: `tamper` is called between the pass and the check.
 class TamperedVerifier final : public Verifier {
 public:
-    using Tamper = std::function<void(const TokenTree&, const ConstTensorView&, std::span<const std::int32_t>)>;
+    using Tamper = std::function<void(const TokenTree&, const ConstTensorView&, std::span<const TreeNode>)>;
 
     explicit TamperedVerifier(Sampler& sampler) : verifier_(sampler) {}
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
-                std::vector<std::int32_t>& accepted) override {
+                std::vector<TreeNode>& accepted) override {
         verifier_.verify(tree, logits, limits, text, accepted);
         if (tamper) tamper(tree, logits.view(), accepted);
     }
@@ -151,7 +151,7 @@ protected:
     /// Steps until something is thrown, and returns what it says; then mends, and goes on as if nothing had been.
     std::string failure(const TamperedVerifier::Tamper& damage, const std::function<void()>& reset) {
         run_->verifier().tamper = [&](const TokenTree& tree, const ConstTensorView& logits,
-                                      std::span<const std::int32_t> accepted) {
+                                      std::span<const TreeNode> accepted) {
             if (accepted.size() < 4 || run_->cache().n_committed() == 0) return;
             n_text_ = std::ssize(run_->loop().text()) - std::ssize(accepted);
             accepted_.assign(accepted.begin(), accepted.end());
@@ -180,21 +180,21 @@ protected:
 
     std::vector<TokenId> text_;
     std::optional<SelfChecked> run_;
-    std::int64_t n_text_ = 0;             // before the pass
-    std::vector<std::int32_t> accepted_;  // in it
+    std::int64_t n_text_ = 0;         // before the pass
+    std::vector<TreeNode> accepted_;  // in it
 };
 
 TEST_F(SelfCheckFault, ALogitThatDiffersByOneBitIsNamed) {
     float was = 0.0F, is = 0.0F;
     const std::string message = failure(
-        [&](const TokenTree&, const ConstTensorView& logits, std::span<const std::int32_t> accepted) {
-            float& logit = const_cast<float*>(float_row(logits, accepted[2]))[41];
+        [&](const TokenTree&, const ConstTensorView& logits, std::span<const TreeNode> accepted) {
+            float& logit = const_cast<float*>(float_row(logits, logits_row_of(accepted[2])))[41];
             was = logit;
             logit = is = std::nextafter(logit, 1e9F);
         },
         [] {});
-    EXPECT_THAT(message,
-                testing::HasSubstr(fmt::format("after position {} (node {} of a tree of ", n_text_ + 1, accepted_[2])));
+    EXPECT_THAT(message, testing::HasSubstr(
+                             fmt::format("after position {} (node {} of a tree of ", n_text_ + 1, accepted_[2].index)));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("token 41 is {:.9g}", is)));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("instead of {:.9g}", was)));
 }
@@ -202,10 +202,10 @@ TEST_F(SelfCheckFault, ALogitThatDiffersByOneBitIsNamed) {
 TEST_F(SelfCheckFault, ANodeOffThePathIsNobodysConcern) {
     // Damage to a refused node changes nothing that is committed.
     run_->verifier().tamper = [](const TokenTree& tree, const ConstTensorView& logits,
-                                 std::span<const std::int32_t> accepted) {
-        for (std::int32_t node = 0; node < tree.size(); ++node)
+                                 std::span<const TreeNode> accepted) {
+        for (const TreeNode node : tree.nodes())
             if (std::ranges::find(accepted, node) == accepted.end())
-                const_cast<float*>(float_row(logits, node))[0] += 1.0F;
+                const_cast<float*>(float_row(logits, logits_row_of(node)))[0] += 1.0F;
     };
     while (run_->loop().text().size() < text_.size())
         ASSERT_FALSE(run_->loop().step(std::ssize(text_) - std::ssize(run_->loop().text())).empty());
@@ -214,8 +214,8 @@ TEST_F(SelfCheckFault, ANodeOffThePathIsNobodysConcern) {
 
 TEST_F(SelfCheckFault, ARowAboutToBeCommittedIsCompared) {
     const std::string message = failure(
-        [&](const TokenTree&, const ConstTensorView&, std::span<const std::int32_t> accepted) {
-            const auto row = static_cast<std::size_t>(accepted[3]);  // one token was missing: nodes lie in order
+        [&](const TokenTree&, const ConstTensorView&, std::span<const TreeNode> accepted) {
+            const auto row = static_cast<std::size_t>(accepted[3].index);  // one token was missing: nodes lie in order
             run_->cache().scratch_v(1)[row * run_->cache().layout(1).scratch_row_bytes() + 5] ^= std::byte{1};
         },
         [] {});
@@ -225,7 +225,7 @@ TEST_F(SelfCheckFault, ARowAboutToBeCommittedIsCompared) {
 TEST_F(SelfCheckFault, ACacheThatChangedUnderThePassIsSeen) {
     std::byte* damaged = nullptr;
     const std::string message = failure(
-        [&](const TokenTree&, const ConstTensorView&, std::span<const std::int32_t>) {
+        [&](const TokenTree&, const ConstTensorView&, std::span<const TreeNode>) {
             const auto head_row = static_cast<std::size_t>(run_->cache().layout(0).head_dim) * 2;
             damaged = run_->cache().chunks(0)[0] + run_->cache().layout(0).part_bytes() + 2 * head_row + 1;
             *damaged ^= std::byte{0x40};

@@ -20,8 +20,8 @@ public:
     explicit LogitLog(Proposer& proposer) : proposer_(proposer) {}
     void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
     void observe(const Observation& observation) override {
-        for (const std::int32_t node : observation.accepted) {
-            const auto row = observation.logits.row(node);
+        for (const TreeNode node : observation.accepted) {
+            const auto row = observation.logits.row(logits_row_of(node));
             rows.insert(rows.end(), row.begin(), row.end());
         }
         proposer_.observe(observation);

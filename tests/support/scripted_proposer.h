@@ -22,7 +22,7 @@ public:
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
         std::uniform_real_distribution<double> uniform;
         for (int attempt = 0; attempt < 500 && tree.size() < limits.budget && limits.max_depth > 0; ++attempt) {
-            const auto parent = static_cast<std::int32_t>(random_() % static_cast<std::uint32_t>(tree.size()));
+            const TreeNode parent(static_cast<std::int32_t>(random_() % static_cast<std::uint32_t>(tree.size())));
             if (tree.depth(parent) >= limits.max_depth) continue;
             const std::size_t at = n_text_ + static_cast<std::size_t>(tree.depth(parent));
             const bool right = at < future_.size() && uniform(random_) < hit_;

@@ -194,12 +194,12 @@ TEST_F(EngineGeneration, PassesAreReportedWithTheSourcesOfTheirTrees) {
         generator.report_passes([&](const Observation& pass) {
             ASSERT_EQ(std::ssize(pass.accepted), pass.n_new);
             n_new += pass.n_new;
-            EXPECT_EQ(generator.sources_of(0), 0U);
-            for (std::int32_t node = 1; node < pass.tree->size(); ++node) {
+            EXPECT_EQ(generator.sources_of(kTreeRoot), 0U);
+            for (const TreeNode node : pass.tree->draft_nodes()) {
                 ++n_nodes;
                 if (generator.sources_of(node) == 0) ++n_unknown;
             }
-            for (const std::int32_t node : pass.accepted.subspan(1))
+            for (const TreeNode node : pass.accepted.subspan(1))
                 for (std::size_t i = 0; i < accepted.size(); ++i)
                     if ((generator.sources_of(node) >> i & 1U) != 0) ++accepted[i];
         });

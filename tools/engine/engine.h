@@ -273,7 +273,7 @@ public:
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Returns the sources that proposed a node of the last tree, bit i for the i-th of figures(); 0 for node 0 and
     /// without sources (draft::Drafter::sources_of()).
-    [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
+    [[nodiscard]] std::uint32_t sources_of(TreeNode node);
     /// Forgets what the draft sources have learnt from texts.
     void reset();
     /// Drafts for these sampling options of the target from now on (Drafter::set_sampling()).
@@ -398,7 +398,7 @@ public:
     /// calls nothing. Inside on_pass, sources_of() returns the sources of each node. It must not throw.
     void report_passes(std::function<void(const Observation&)> on_pass);
     /// Returns the sources that proposed a node of the running pass's tree, bit i for the i-th of sources().
-    [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
+    [[nodiscard]] std::uint32_t sources_of(TreeNode node);
     /// Returns the figures of the link to each device; empty if nothing streams. With several devices, call between
     /// passes only: the threads of a running pass change the figures.
     [[nodiscard]] std::vector<LinkFigures> links() const;

@@ -321,7 +321,7 @@ std::vector<draft::SourceFigures> EngineDrafter::figures() const {
     return drafter_ ? drafter_->figures() : std::vector<draft::SourceFigures>{};
 }
 
-std::uint32_t EngineDrafter::sources_of(std::int32_t node) {
+std::uint32_t EngineDrafter::sources_of(TreeNode node) {
     return drafter_ ? drafter_->sources_of(node) : 0;
 }
 

@@ -256,7 +256,7 @@ void TextGenerator::report_passes(std::function<void(const Observation&)> on_pas
     parts_->loop->report_passes(std::move(on_pass));
 }
 
-std::uint32_t TextGenerator::sources_of(std::int32_t node) {
+std::uint32_t TextGenerator::sources_of(TreeNode node) {
     return parts_->drafting->drafter().sources_of(node);
 }
 

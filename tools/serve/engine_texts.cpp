@@ -100,10 +100,10 @@ PassTree EngineTexts::tree_of(const Observation& pass) {
     const SourceTotals sources = generator_.sources();
     for (const SourceTotal& source : sources.totals()) reported.sources.push_back(source.name);
     reported.nodes.reserve(static_cast<std::size_t>(tree.size()));
-    for (std::int32_t i = 0; i < tree.size(); ++i)
+    for (const TreeNode node : tree.nodes())
         reported.nodes.push_back(
-            {.token = tree.token(i), .parent = tree.parent(i), .sources = generator_.sources_of(i)});
-    for (const std::int32_t node : pass.accepted) reported.nodes[static_cast<std::size_t>(node)].accepted = true;
+            {.token = tree.token(node), .parent = tree.parent(node).index, .sources = generator_.sources_of(node)});
+    for (const TreeNode node : pass.accepted) reported.nodes[node.index].accepted = true;
     return reported;
 }
 

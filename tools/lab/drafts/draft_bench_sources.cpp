@@ -85,12 +85,11 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
         };
         set_row([&](std::size_t i) { return to_float(followers.log_p[i]); });
         tree.reset(static_cast<TokenId>(token));
-        const std::int32_t accepted = 0;
         recycling->observe({.text = tree.tokens(),
                             .n_new = 1,
                             .tree = &tree,
                             .logits = matrix_view(std::as_const(logits).data(), 1, text.vocab),
-                            .accepted = {&accepted, 1}});
+                            .accepted = {&kTreeRoot, 1}});
         set_row([](std::size_t) { return kUnlikely; });
     }
     return recycling;

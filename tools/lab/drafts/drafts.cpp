@@ -180,8 +180,7 @@ public:
         }
         TokenTree tree;
         tree.reset(0);
-        while (tree.size() < kLogitRows) tree.add(0, static_cast<TokenId>(tree.size() % vocab));
-        const std::int32_t accepted = 0;
+        while (tree.size() < kLogitRows) tree.add(kTreeRoot, static_cast<TokenId>(tree.size() % vocab));
         Samples learn;
         for (int i = 0; i < 32; ++i)
             learn.time([&] {
@@ -189,7 +188,7 @@ public:
                          .n_new = 1,
                          .tree = &tree,
                          .logits = matrix_view(std::as_const(logits).data(), kLogitRows, vocab),
-                         .accepted = {&accepted, 1}});
+                         .accepted = {&kTreeRoot, 1}});
             });
         place_.output.write(
             place_.options.json
@@ -223,7 +222,7 @@ private:
         });
         // The path that is accepted if the target generates exactly the text.
         const std::span<const TokenId> ahead = std::span(place_.text.tokens).subspan(text().size());
-        accepted_.assign(1, 0);
+        accepted_.assign(1, kTreeRoot);
         while (const auto child = tree_.child(accepted_.back(), ahead[accepted_.size() - 1]))
             accepted_.push_back(*child);
         figures.nodes += tree_.size();
@@ -240,7 +239,7 @@ private:
         }
         // A commit of 4 tokens, whatever was accepted: a chain of the next tokens, all accepted.
         scratch_.reset(text().back());
-        accepted_.assign(1, 0);
+        accepted_.assign(1, kTreeRoot);
         for (std::size_t i = 0; i + 1 < kCommitTokens; ++i)
             accepted_.push_back(scratch_.add(accepted_.back(), ahead[i]));
         n_text_ += kCommitTokens;
@@ -283,7 +282,7 @@ private:
     std::int64_t n_text_ = 0;
     bool sweep_ = false;
     TokenTree tree_, scratch_;
-    std::vector<std::int32_t> accepted_;
+    std::vector<TreeNode> accepted_;
 };
 
 int run_drafts(CommandContext& context) {
