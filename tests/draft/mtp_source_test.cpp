@@ -347,7 +347,7 @@ TEST(MtpSource, SeveralLevelsAtOnceAreComputedOneByOne) {
         EXPECT_EQ(source.passes(), batches.size() == 1 ? 3 : 4);
         return found;
     };
-    const auto one_by_one = proposals({{0}, {child}, {sibling}, {grandchild}});
+    const auto one_by_one = proposals({{kTreeRoot}, {child}, {sibling}, {grandchild}});
     EXPECT_EQ(proposals({all}), one_by_one);
     engine.target->keep_hidden_in(nullptr);
 }

@@ -193,8 +193,8 @@ TEST_F(SelfCheckFault, ALogitThatDiffersByOneBitIsNamed) {
             logit = is = std::nextafter(logit, 1e9F);
         },
         [] {});
-    EXPECT_THAT(message,
-                testing::HasSubstr(fmt::format("after position {} (node {} of a tree of ", n_text_ + 1, accepted_[2])));
+    EXPECT_THAT(message, testing::HasSubstr(
+                             fmt::format("after position {} (node {} of a tree of ", n_text_ + 1, accepted_[2].index)));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("token 41 is {:.9g}", is)));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("instead of {:.9g}", was)));
 }
