@@ -177,6 +177,7 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
     const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
     std::array<TreeNode, kRecyclingTree.size()> node_of{};  // [static nodes]: node of `tree`, or kNoTreeNode
+    node_of[0] = kTreeRoot;
     // Children of one parent are consecutive, so one row is read at a time.
     std::array<Proposal, kCandidates> row_of_parent;
     std::size_t n_in_row = 0;
@@ -184,7 +185,6 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     for (std::size_t at = 1; at < kRecyclingTree.size(); ++at) {
         const StaticNode place = kRecyclingTree[at];
         const TreeNode above = node_of[place.parent];
-        node_of[at] = kNoTreeNode;
         if (above == kNoTreeNode || tree.depth(above) >= request.max_depth) continue;
         if (tree.size() >= request.budget) return;
         if (place.parent != last_parent)

@@ -2,6 +2,7 @@
 // parent comes before its children. Siblings carry different tokens.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace slipstream {
 /// is a type of its own, since tokens of a pass, nodes of a KV (NodeId) and nodes of the search for a tree are numbered
 /// differently.
 struct TreeNode {
-    std::int32_t index = 0;
+    std::int32_t index = -1;  // -1: not a node
 
     TreeNode() = default;
     constexpr explicit TreeNode(std::int32_t node_index) : index(node_index) {}
@@ -80,8 +81,8 @@ public:
     [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
     /// Returns all nodes that are in the tree now, parents before their children.
     [[nodiscard]] TreeNodes nodes() const { return {kTreeRoot, TreeNode(size())}; }
-    /// Returns all nodes except node 0. Requires that there is a node 0.
-    [[nodiscard]] TreeNodes draft_nodes() const { return {TreeNode(1), TreeNode(size())}; }
+    /// Returns all nodes except node 0.
+    [[nodiscard]] TreeNodes draft_nodes() const { return {TreeNode(1), TreeNode(std::max(size(), 1))}; }
     [[nodiscard]] bool has(TreeNode node) const { return node.index >= 0 && node.index < size(); }
     [[nodiscard]] TokenId token(TreeNode node) const { return tokens_[node.index]; }
     [[nodiscard]] TreeNode parent(TreeNode node) const { return parents_[node.index]; }

@@ -139,7 +139,8 @@ struct Places {
 Places places_of(const ModelConfig& config, const ActivationLimits& limits) {
     // The first activation of each half of a layer, and of what follows the layers: each begins the shared memory anew.
     constexpr Activation kBegins[] = {Activation::Fold, Activation::Gate, Activation::Selected};
-    static_assert(static_cast<std::size_t>(Activation::Fold) == kPassActivations);
+    static_assert(static_cast<std::size_t>(Activation::Fold) == kPassActivations &&
+                  static_cast<std::size_t>(Activation::Logits) + 1 == kActivations);
     Places places;
     std::size_t end = 0;
     for (std::size_t i = 0; i < kActivations; ++i) {

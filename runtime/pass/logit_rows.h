@@ -48,7 +48,8 @@ public:
     [[nodiscard]] virtual std::span<const float> row(std::int64_t row) = 0;
 };
 
-/// A view of the logits of a pass. Owns nothing; valid until the next pass of its Forward.
+/// A view of the logits of a pass. Owns nothing; valid until the next pass of its Forward
+/// begins, with logits or without: the layers use the same memory.
 class LogitRows {
 public:
     LogitRows() = default;

@@ -113,11 +113,15 @@ TEST(TekkenFile, AnOldFileHasTheFixedList) {
     EXPECT_EQ(tokenizer->piece(0), "<unk>");
     EXPECT_EQ(tokenizer->piece(3), "[INST]");
     EXPECT_EQ(tokenizer->piece(9), "[TOOL_CALLS]");
-    EXPECT_EQ(tokenizer->piece(19), "[TOOL_CONTENT]");
+    EXPECT_EQ(tokenizer->piece(16), "[SUFFIX]");
+    EXPECT_EQ(tokenizer->piece(17), "<SPECIAL_17>") << "a model of v3 knows no [SYSTEM_PROMPT]";
     EXPECT_EQ(tokenizer->piece(20), "<SPECIAL_20>");
     EXPECT_EQ(tokenizer->eos_id(), 2);
     file["special_tokens"] = nullptr;
     EXPECT_EQ(read(file.dump())->piece(3), "[INST]");
+    file["config"]["version"] = "v7";
+    EXPECT_EQ(read(file.dump())->piece(17), "[SYSTEM_PROMPT]");
+    EXPECT_EQ(read(file.dump())->piece(19), "[TOOL_CONTENT]");
 }
 
 /// The message of the error for the file after `change`.

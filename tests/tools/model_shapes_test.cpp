@@ -1,14 +1,18 @@
 // Shapes by name against sizes of published files, and what a mixture of types gives each matrix.
 #include "tools/plan/model_shapes.h"
 
+#include <cstddef>
+#include <span>
 #include <string_view>
 #include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cpu_device.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weight_items.h"
+#include "runtime/pass/activations.h"
 #include "runtime/plan/expert_bytes.h"
 
 namespace slipstream::tools {
@@ -51,6 +55,32 @@ TEST(ModelShapes, HaveTheSizeOfPublishedFiles) {
                                       {"qwen2.5-72b", "Q4_K_M", 47.42}})
         EXPECT_NEAR(gigabytes(file.shape, file.quantisation), file.gigabytes, 0.015)
             << file.shape << " " << file.quantisation;
+}
+
+// What one half of a layer uses, or what follows the layers, has memory that nothing else of it has; and what lives for
+// the whole pass shares with none.
+TEST(ModelShapes, ActivationsThatLiveTogetherDoNotOverlap) {
+    const auto life_of = [](Activation which) {
+        return which < Activation::Fold ? 0 : which < Activation::Gate ? 1 : which < Activation::Selected ? 2 : 3;
+    };
+    for (const std::string_view shape : {"qwen2.5-0.5b", "gemma4-12b", "qwen3.6-35b-a3b", "glm-4.5-air"}) {
+        CpuDevice device({.n_threads = 1});
+        const ModelConfig config = find_shape(shape).value();
+        const Activations activations(
+            device, config, {.n_tokens = 4, .n_logit_rows = 2, .max_drafts = 2, .streams = true, .pages = true});
+        std::size_t n_pairs = 0;
+        for (std::size_t i = 0; i < kActivations; ++i)
+            for (std::size_t j = i + 1; j < kActivations; ++j) {
+                const auto one = static_cast<Activation>(i), other = static_cast<Activation>(j);
+                const std::span<std::byte> a = activations.memory(one), b = activations.memory(other);
+                const bool live_together = life_of(one) == 0 || life_of(one) == life_of(other);
+                if (a.empty() || b.empty() || !live_together) continue;
+                ++n_pairs;
+                EXPECT_TRUE(a.data() + a.size() <= b.data() || b.data() + b.size() <= a.data())
+                    << shape << ": " << i << " and " << j;
+            }
+        EXPECT_GE(n_pairs, 40U) << shape;
+    }
 }
 
 // In billions, as model cards state them, of the text model alone: to one or two decimals.

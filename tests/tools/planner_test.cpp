@@ -1,6 +1,7 @@
 // What the planner decides without a plan: which devices are alike, and where missing experts are computed.
 #include "tools/engine/planner.h"
 
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>

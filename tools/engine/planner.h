@@ -35,7 +35,7 @@ struct PlannedDevice {
     ExpertMisses misses = ExpertMisses::Copy;  // as ModelPlanRequest::misses; a GPU has Copy
 };
 
-/// What is the same of a device at each start: not what is measured, nor what is free on it.
+/// Properties of a device that do not change between starts.
 struct DeviceTraits {
     std::string card{};          // name of a GPU; empty: a CPU, or all GPUs of a profile
     std::size_t card_bytes = 0;  // memory of a GPU

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/budget.h"
 #include "kernels/base/error.h"
 #include "tools/base/amounts.h"
 #include "tools/base/text_parts.h"
@@ -30,7 +31,6 @@ constexpr double kMostLinkGib = 1e6;     // GiB/s
 // Most tokens of a pass for which placement is planned.
 constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();  // of PlacementSettings::device_bytes
 
 std::optional<std::size_t> size_setting(const Settings& settings, std::string_view name) {
     const Setting* setting = settings.find(name);
@@ -64,7 +64,7 @@ void set_memory(const Settings& settings, const PlacementSettings& given, std::s
     for (std::size_t i = 0; i < devices.size(); ++i) {
         if (given.device_bytes.size() == 1 && !gets_common_value(devices, i)) continue;
         const std::size_t bytes = value_of(given.device_bytes, i);
-        if (bytes != kUnlimited)
+        if (bytes != Budget::kUnlimited)
             options.devices[i].memory_bytes = bytes;
         else if (devices[i] == DeviceKind::Cuda)
             throw UsageError(fmt::format("{}: 'none' is for a CPU device, which computes in place; give a GPU a size",
@@ -111,15 +111,15 @@ double link_value(std::string_view text, std::string_view where) {
     return *gib * kGib;
 }
 
-// Returns the values of --device-memory in bytes; kUnlimited for 'none', which a profile's GPUs cannot have, since
-// their memory is fixed.
+// Returns the values of --device-memory in bytes; Budget::kUnlimited for 'none', which a profile's GPUs cannot have,
+// since their memory is fixed.
 std::vector<std::size_t> memory_values(const Settings& settings, std::size_t n_devices) {
     std::vector<std::size_t> sizes;
     const Setting* setting = settings.find("device-memory");
     if (setting == nullptr) return sizes;
     const bool may_be_none = !settings.has("profile") || !settings.text("profile");
     for (const std::string_view text : device_values(*setting, n_devices))
-        sizes.push_back(text == "none" && may_be_none ? kUnlimited
+        sizes.push_back(text == "none" && may_be_none ? Budget::kUnlimited
                                                       : size_value(text, setting->where, may_be_none ? "'none'" : ""));
     return sizes;
 }

@@ -26,7 +26,8 @@ class Settings;
 /// Values of --device-memory, --host-memory, --ring, --link-gib-s, --expect-tokens and --experts, whatever the devices
 /// are: those of this machine (offload_options()), or of a profile, as `plan` has them.
 struct PlacementSettings {
-    std::vector<std::size_t> device_bytes;  // [1] for all devices, or [n_devices]; SIZE_MAX: none; empty: not given
+    std::vector<std::size_t>
+        device_bytes;  // [1] for all devices, or [n_devices]; Budget::kUnlimited: none; empty: not given
     std::optional<std::size_t> host_bytes;  // most host memory for what streams
     std::optional<std::size_t> ring_bytes;
     std::vector<double> link_bytes_per_second;  // [1] or [n_devices]; infinity: not throttled; empty: not given

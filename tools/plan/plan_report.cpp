@@ -70,7 +70,7 @@ bool devices_are_alike(const Hardware& hardware) {
 }
 
 // Returns the shard of each device, chosen as a run chooses them: for passes of the expected tokens (default 1),
-// whatever the drafter. Empty for one device.
+// whatever the drafter, and without the kept counts of experts and assumed hits. Empty for one device.
 std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t context_tokens) {
     const ModelConfig& config = request.model.config;
     const ModelWeights& weights = request.model.weights;

@@ -166,7 +166,7 @@ std::string append_call_start(const AnswerForm& form, const std::optional<std::s
         append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + name->size()});
         prompt.bytes += *name;
     };
-    if (name && form.calls == CallForm::Muse) {  // the name stands in the header, too
+    if (name && form.calls == CallForm::Muse) {  // the header has the name, too
         prompt.bytes += " to=";
         say_name();
     }

@@ -28,6 +28,8 @@ public:
     };
     virtual ~CallReader() = default;
     [[nodiscard]] virtual Step push(char c) = 0;
+    /// Whether a call is complete and all bytes after it are white space or the beginning of a mark that may follow.
+    [[nodiscard]] virtual bool is_between_calls() const { return false; }
     /// Returns the call that push() completed; valid until the next call of push().
     [[nodiscard]] const ReadCall& call() const { return call_; }
 

@@ -156,7 +156,7 @@ private:
     std::string_view rest_;
     bool is_muse_;
     std::string_view end_;  // the mark at the end of a message
-    bool is_cut_ = false;   // the text ends inside a part that may stand there
+    bool is_cut_ = false;   // the text ends inside a part that may follow
     std::string_view recipient_, channel_;
 };
 
@@ -169,6 +169,7 @@ void HarmonyReader::push(char c, std::vector<AnswerPiece>& out) {
 }
 
 void HarmonyReader::finish(std::vector<AnswerPiece>& out) {
+    if (state_ == State::Call && calls_ && calls_->is_between_calls()) return;
     if (state_ == State::Between && without_space(held_).empty()) return;
     if ((state_ == State::Text || state_ == State::Between) && is_cut_header(held_, end_of_message(dialect_))) return;
     if (state_ != State::Text) kind_ = Kind::Content;

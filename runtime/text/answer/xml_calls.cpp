@@ -23,7 +23,7 @@ using nlohmann::json;
 // The marks of a notation. The name of a tool or a parameter follows `call` or `parameter`, up to `end_of_name`.
 struct XmlMarks {
     std::string_view call, parameter, end_of_name, end_of_value, end_of_call;
-    std::string_view block, end_of_block;  // around calls, models may leave them out; empty: a call stands alone
+    std::string_view block, end_of_block;  // around calls; models may leave them out. Empty: calls have no block
     bool trims_values;                     // a newline at each end of a value belongs to the notation
 
     [[nodiscard]] bool has_blocks() const { return !block.empty(); }
@@ -141,6 +141,7 @@ public:
         }
         return Step::Failed;
     }
+    [[nodiscard]] bool is_between_calls() const override { return state_ == State::AfterCall; }
 
 private:
     enum class State : std::uint8_t {

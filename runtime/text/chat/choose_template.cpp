@@ -90,7 +90,7 @@ constexpr std::string_view kPhi4Mini = R"jinja({%- for message in messages -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%})jinja";
 
 constexpr std::string_view kGemma4 = R"jinja({{- bos_token -}}
-{#- The mark of thoughts stands at the beginning of the system turn. An answer that shall not think begins after an
+{#- The mark of thoughts is at the beginning of the system turn. An answer that shall not think begins after an
     empty thought, <|channel>thought. -#}
 {%- set thinks = enable_thinking is defined and enable_thinking -%}
 {%- if thinks and (not messages or messages[0].role != 'system') -%}

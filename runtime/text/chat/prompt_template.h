@@ -74,7 +74,8 @@ public:
     /// Returns whether the template reads `variable`.
     [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
     /// Returns the name of the variable with which the template turns thoughts on and off, "enable_thinking" or
-    /// "thinking" (Granite 3.3); an empty text if it reads neither.
+    /// "thinking" (Granite 3.3); an empty text if it reads neither. A variable that the template only sets itself
+    /// counts too: it is not told apart from one with a default.
     [[nodiscard]] std::string_view thinking_variable() const;
     /// Returns how the model writes thoughts and tool calls, by the marks of the template and the vocabulary.
     [[nodiscard]] const AnswerForm& answer_form() const { return answer_form_; }

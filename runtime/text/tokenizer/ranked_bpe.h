@@ -16,7 +16,7 @@ namespace slipstream {
 
 /// Limits a token, in bytes: finding the merges of a token takes time that is quadratic in its length. The longest
 /// token of a published vocabulary has 128 bytes.
-inline constexpr std::size_t kMaxRankedTokenBytes = 1024;
+inline constexpr std::size_t kMaxRankedTokenBytes = 256;
 
 /// Sets the token `id` to `bytes`, spelt in the byte alphabet. Of two tokens, the one of lower rank must have the lower
 /// id. Throws FormatError if `bytes` is longer than kMaxRankedTokenBytes, or as TokenVocabulary::set() does; `name` is

@@ -23,11 +23,12 @@ namespace slipstream {
 
 namespace {
 
-// Limits the special tokens, since a number in a small file would otherwise make as many tokens. Published: 1000.
+// Limits the special tokens: a small file could otherwise ask for any number of them. Published: 1000.
 constexpr std::int64_t kMaxSpecialTokens = std::int64_t{1} << 14;
 constexpr std::int64_t kBytes = 256;  // entries of `vocab` that are single bytes
 
-// Special tokens of files without a list, by id: the fixed list of mistral-common for versions up to v7.
+// Special tokens of files without a list, by id: the fixed list of mistral-common for versions up to v7. It gives the
+// last three names to files of all versions, but models before v7 were not trained with them.
 constexpr auto kSpecialTokensOfV7 = std::to_array<std::string_view>({"<unk>",
                                                                      "<s>",
                                                                      "</s>",
@@ -48,6 +49,7 @@ constexpr auto kSpecialTokensOfV7 = std::to_array<std::string_view>({"<unk>",
                                                                      "[SYSTEM_PROMPT]",
                                                                      "[/SYSTEM_PROMPT]",
                                                                      "[TOOL_CONTENT]"});
+constexpr std::size_t kTokensSinceV7 = 3;  // at the end of the list
 
 /// The parts of a tekken.json. `vocab`, 150,000 entries, is read into flat arrays; the rest becomes a JSON value.
 struct TekkenFile {
@@ -205,7 +207,9 @@ std::vector<std::string> listed_special_tokens(const TekkenFile& file, const Tek
         if (spellings.size() < kSpecialTokensOfV7.size())
             throw FormatError(fmt::format("{}: {} special tokens and no list of them; the list of version v7 has {}",
                                           name, spellings.size(), kSpecialTokensOfV7.size()));
-        std::ranges::copy(kSpecialTokensOfV7, spellings.begin());
+        const std::size_t n_unknown = config.version == "v7" ? 0 : kTokensSinceV7;
+        std::ranges::copy(std::span(kSpecialTokensOfV7).first(kSpecialTokensOfV7.size() - n_unknown),
+                          spellings.begin());
         return spellings;
     }
     const std::string where = name + ": special_tokens";

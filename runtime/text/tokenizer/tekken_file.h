@@ -21,9 +21,10 @@ namespace slipstream {
 
 /// Returns the tokenizer of `text`, the contents of a tekken.json called `name`. All special tokens are control
 /// tokens, whatever is_control says: mistral-common neither makes them of text nor prints them. A special token that
-/// the file does not list is called <SPECIAL_n>, with its id. A file without a list gets the fixed list of version v7.
-/// BOS is "<s>" and is added, EOS is "</s>", unless `settings` or `ends` say otherwise; settings.added_tokens is
-/// ignored. Throws FormatError if the file is broken, Unsupported if the pattern uses unknown syntax.
+/// the file does not list is called <SPECIAL_n>, with its id. A file without a list gets the fixed list of version v7,
+/// older ones without its tokens of system texts. BOS is "<s>" and is added, EOS is "</s>", unless `settings` or `ends`
+/// say otherwise; settings.added_tokens is ignored. Throws FormatError if the file is broken, Unsupported if the
+/// pattern uses unknown syntax.
 [[nodiscard]] std::unique_ptr<Tokenizer> parse_tekken(std::string_view text, const std::string& name,
                                                       const TokenizerSettings& settings, const TextEnds& ends);
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -63,7 +64,7 @@ TEST_P(FamilyProgram, KilledSessionsGiveTheTextOfOneRun) {
     std::vector<std::string> with_session = command;
     with_session.insert(with_session.end(), {"--session", at("session")});
     // A resumed run first prints the text so far, so each run goes on past the point of the last kill.
-    for (const std::size_t n_bytes : {whole.out.size() / 8, whole.out.size() / 2}) {
+    for (const std::size_t n_bytes : {whole.out.size() / 8, whole.out.size() / 4}) {
         RunningProgram program(run_of(with_session));
         program.wait_for_output(n_bytes);
         program.send(SIGKILL);
