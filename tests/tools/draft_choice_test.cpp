@@ -129,29 +129,29 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     draft_.find_model = {};
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
     link_ = 1e6;
-    others_ = {{24 * kMiB, link_}};
+    others_ = {{21 * kMiB, link_}};
     offload_.shares = {1, 1};
-    EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
+    EXPECT_TRUE(has_view(choose(21 * kMiB))) << details_;
     EXPECT_THAT(details_, HasSubstr("draft: auto takes retrieval"));
-    EXPECT_FALSE(has_view(choose(17 * kMiB))) << details_;  // the weights alone
+    EXPECT_FALSE(has_view(choose(14 * kMiB))) << details_;  // the weights alone
     // Before it is left out trees become smaller beside it.
     bool is_smaller = false;
-    for (std::size_t bytes = 24 * kMiB; bytes > 17 * kMiB && !is_smaller; bytes -= kMiB / 8) {
+    for (std::size_t bytes = 21 * kMiB; bytes > 14 * kMiB && !is_smaller; bytes -= kMiB / 8) {
         const DraftSettings chosen = choose(bytes);
         is_smaller = has_view(chosen) && chosen.options.max_budget < draft_.options.max_budget;
     }
     EXPECT_TRUE(is_smaller) << draft_.options.max_budget;
-    static_cast<void>(choose(17 * kMiB));
+    static_cast<void>(choose(14 * kMiB));
     EXPECT_THAT(details_, HasSubstr("leaves retrieval out"));
     draft_.options.child_rule = draft::ChildRule::Draw;
     draft_.automatic = false;
-    EXPECT_THROW(static_cast<void>(choose(17 * kMiB)), OutOfBudget);
+    EXPECT_THROW(static_cast<void>(choose(14 * kMiB)), OutOfBudget);
     draft_.options.child_rule = draft::ChildRule::Pick;
     draft_.automatic = true;
 
     offload_.split = SplitKind::Tensor;
-    EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
-    EXPECT_FALSE(has_view(choose(13 * kMiB))) << details_;
+    EXPECT_TRUE(has_view(choose(21 * kMiB))) << details_;
+    EXPECT_FALSE(has_view(choose(10 * kMiB))) << details_;
 }
 
 // The type and the size of a view are weighed, unless they are given or the tokens are drawn from it: then counts alone
@@ -166,28 +166,28 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
     std::vector<std::int64_t> sizes;
     for (const double link : {1e9, 1e6}) {
         link_ = link;
-        const ViewOptions view = choose(44 * kMiB).options.view;
+        const ViewOptions view = choose(40 * kMiB).options.view;
         for (const char* size :
              {"512 tokens, bf16", "984 tokens, q4", "2048 tokens, q4", "4096 tokens, q4", "8192 tokens, q4"})
             EXPECT_THAT(details_, HasSubstr(fmt::format("a view of {}", size)));
         sizes.push_back(view.budget_tokens);
     }
     EXPECT_LT(sizes[0], sizes[1]);
-    const ViewOptions free = choose(44 * kMiB).options.view;
+    const ViewOptions free = choose(40 * kMiB).options.view;
     EXPECT_THAT(details_, HasSubstr("auto takes retrieval"));
     EXPECT_EQ(free.type, ViewType::Q4) << details_;
     draft_.view_type = ViewType::Rows;
-    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 512);
+    EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 512);
     draft_.view_type = {};
     draft_.view_percent = 12;
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 984);
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 984);
     draft_.view_percent = 0;
     draft_.automatic = false;
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, free.budget_tokens) << "by name as by auto";
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, free.budget_tokens) << "by name as by auto";
     draft_.options.sources = {SourceKind::Retrieval};
     draft_.options.child_rule = draft::ChildRule::Draw;
-    for (const std::size_t bytes : {44 * kMiB, 400 * kMiB}) {
+    for (const std::size_t bytes : {40 * kMiB, 400 * kMiB}) {
         const ViewOptions drawn = choose(bytes).options.view;
         EXPECT_EQ(drawn.type, ViewType::Q4);
         EXPECT_EQ(drawn.budget_tokens, 2048);
@@ -227,12 +227,12 @@ TEST_F(DraftChoice, TheSizeOfAWindowIsNotWeighed) {
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
     draft_.options.view = {.kind = ViewKind::Window, .budget_tokens = 0};
     link_ = 1e6;
-    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 512);
+    EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 512);
     EXPECT_THAT(details_, Not(HasSubstr("is assumed")));
     draft_.view_type = ViewType::Q4;
-    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Q4);
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 2048);
+    EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Q4);
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 2048);
 }
 
 // What --view-type q4 cannot have is said once.
@@ -244,7 +244,7 @@ TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
     draft_.options.view.budget_tokens = 0;
     draft_.view_type = ViewType::Q4;
     draft_.view_percent = 1;
-    for (const std::size_t bytes : {Budget::kUnlimited, 44 * kMiB}) {
+    for (const std::size_t bytes : {Budget::kUnlimited, 40 * kMiB}) {
         EXPECT_EQ(choose(bytes).options.view.budget_tokens, kLeastPagedView);
         EXPECT_EQ(said_, "the view of the KV keeps 208 tokens, q4: one of type q4 has at least 208\n");
     }
@@ -259,8 +259,8 @@ TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
     draft_.view_type = {};
     context_tokens_ = 8192;
     draft_.view_percent = 1;
-    EXPECT_EQ(choose(44 * kMiB).options.view.type, ViewType::Rows);
-    EXPECT_EQ(choose(44 * kMiB).options.view.budget_tokens, 88);
+    EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Rows);
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 88);
     EXPECT_EQ(said_, "");
 }
 
