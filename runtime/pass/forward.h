@@ -98,9 +98,7 @@ public:
     [[nodiscard]] bool streams(KvCache& cache) const { return PassReads{model_, &cache}.streams(); }
     /// Returns the bytes of host memory for the hidden states of one prefill chunk of a prompt, or of the pass after
     /// it.
-    [[nodiscard]] std::size_t prompt_row_bytes() const {
-        return pass_.activations().memory(Activation::Hidden).size();
-    }
+    [[nodiscard]] std::size_t prompt_row_bytes() const { return pass_.activations().memory(Activation::Hidden).size(); }
     /// Returns the bytes of host memory for the hidden states of all prefill chunks of a prompt, and of the pass after
     /// it.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;

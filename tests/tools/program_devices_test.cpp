@@ -89,7 +89,7 @@ TEST(SeveralDevices, GuessOverTheirViewsOfTheKv) {
 TEST(SeveralDevices, AreToldOneByOne) {
     std::string text;
     const nlohmann::json stats = stats_of({"--draft", "context", "--budget", "8", "--self-check", "--devices",
-                                           "cpu,cpu,cpu", "--device-memory", "20M,20M,none", "--shares", "2,2,1"},
+                                           "cpu,cpu,cpu", "--device-memory", "16M,16M,none", "--shares", "2,2,1"},
                                           text);
     EXPECT_EQ(text, text_of({"--draft", "none"}));
     EXPECT_EQ(stats["exact"], true);
@@ -98,8 +98,8 @@ TEST(SeveralDevices, AreToldOneByOne) {
     EXPECT_EQ(stats["plan"]["layers"].size(), 3U);
     const nlohmann::json peak = stats["peak"]["device_bytes"];
     ASSERT_EQ(peak.size(), 3U);
-    EXPECT_LE(peak[0], 20 << 20);
-    EXPECT_LE(peak[1], 20 << 20);
+    EXPECT_LE(peak[0], 16 << 20);
+    EXPECT_LE(peak[1], 16 << 20);
     std::size_t sum = 0;
     for (const std::size_t bytes : peak) sum += bytes;
     EXPECT_LE(sum, stats["plan"]["device_bytes"].get<std::size_t>());

@@ -135,7 +135,7 @@ TEST(Offload, TheSelfCheckHoldsWhereThingsStream) {
 // A small budget, as README's streaming example has one: the self-check computes in smaller steps, with a message,
 // before the tree of draft tokens shrinks.
 TEST(Offload, TheSelfCheckTakesTheMemoryThatThereIs) {
-    for (const char* memory : {"18M", "20M"}) {
+    for (const char* memory : {"15M", "17M"}) {
         for (const char* draft : {"--draft=auto", "--draft=none"}) {
             ProgramRun run;
             run.arguments = {"generate", "--device-memory", memory, "--prompt",     "Once upon a time", "-n",
@@ -157,8 +157,8 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
         EXPECT_EQ(result.out, "");
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     };
-    refused({"--device-memory", "2M"}, 1, "--device-memory 15M or more");
-    refused({"--device-memory", "15M", "--self-check"}, 1, "--self-check, which computes again, is part of it");
+    refused({"--device-memory", "2M"}, 1, "--device-memory 13M or more");
+    refused({"--device-memory", "13M", "--self-check"}, 1, "--self-check, which computes again, is part of it");
     refused({"--device-memory", "20M", "--ring", "4k"}, 1, "ring");
     refused({"--device-memory", "20M", "--host-memory", "1M"}, 1, "--host-memory");
     refused({"--device-memory", "lots"}, 2, "a size from 1 byte to");
