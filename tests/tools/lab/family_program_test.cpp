@@ -75,7 +75,7 @@ TEST_P(FamilyProgram, KilledSessionsGiveTheTextOfOneRun) {
     EXPECT_EQ(last.code, 0) << last.err;
     EXPECT_EQ(last.out, whole.out);
     const auto stats = nlohmann::json::parse(file_text(at("stats")));
-    EXPECT_GT(stats["resumed_tokens"], 100);
+    EXPECT_GT(stats["resumed_tokens"], 40);
 }
 
 TEST_P(FamilyProgram, InspectDescribesTheLayers) {
