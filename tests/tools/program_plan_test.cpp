@@ -226,6 +226,7 @@ TEST(Plan, DeviceMemoryByPurpose) {
     for (const char* name : {"weights", "kv", "kv_scratch", "activations", "draft", "views", "workspace"})
         EXPECT_GT(row[name], 0) << name;
     EXPECT_EQ(row["sums"], 0);
+    EXPECT_EQ(row["logits"], 0) << "they fit into the memory of the activations";
     EXPECT_TRUE(planned(view)["device_memory"][0]["free"].is_null()) << "without a budget nothing is free of it";
     const ProgramResult text = run_program({"plan", "-t", "1", "--devices", "cpu", "--ctx", "2048", "--device-memory",
                                             "26M", "--draft", "none", "--ring", "3M"});
