@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/sanitizers.h"
+#include "tests/tools/program_texts.h"
+#include "tests/tools/run_program.h"
 
 using slipstream::kThreadSanitizer;
 
@@ -110,6 +112,7 @@ bool matches_a_case(const char* pattern) {
 
 int main(int argc, char** argv) {
     testing::InitGoogleMock(&argc, argv);
+    slipstream::tools::register_program_text(slipstream::tools::source_path("tests/tools/program/generate.txt"));
     std::vector<const char*> left_out(std::begin(kLeftOut), std::end(kLeftOut));
     if (kThreadSanitizer)
         left_out.insert(left_out.end(), std::begin(kLeftOutUnderThreadSanitizer),

@@ -1,6 +1,6 @@
 // chat at a terminal, driven as a person would. Each test compares its screen with the transcript of it in
 // tests/golden/chat, in which {answer N} stands for what the model said (it may differ from one instruction form to
-// another; program_chat_test says what it must be) and # for times and counts.
+// another; program/chat.txt says what it must be) and # for times and counts.
 #include <algorithm>
 #include <csignal>
 #include <regex>

@@ -205,5 +205,87 @@ TEST(Interrupt, AModelFileCutShortMeanwhileIsSaid) {
     EXPECT_EQ(n_files(folder), 1);  // the model alone
 }
 
+TEST(DraftProgram, AnInterruptedRunKeepsWhatItLearnt) {
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.arguments = {"generate", "--prompt", "The wolf knocked at the door, and the wolf", "--seed", "3",
+                     "--draft",  "recycling"};
+    run.environment = {{"XDG_CACHE_HOME", folder.path().string()}};
+    RunningProgram program(run);
+    program.wait_for_output(20);
+    program.send(SIGINT);
+    EXPECT_EQ(program.finish().code, 130);
+    std::ptrdiff_t n_tables = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "slipstream/tables"))
+        n_tables += entry.path().extension() == ".table" ? 1 : 0;
+    EXPECT_EQ(n_tables, 1);
+}
+
+TEST(Tables, AnInterruptLeavesNothingBehind) {
+    const TemporaryFolder folder;
+    const std::string table = (folder.path() / "t.table").string();
+    std::string tale;  // seconds of work
+    for (int i = 0; i < 300'000; ++i)
+        tale += fmt::format("Once upon a time there was a king who had {} sons and {} daughters.\n", i % 7,
+                            (i % 91) * (i % 91) % 91);
+    const std::string text = folder.write("long.txt", tale).string();
+    for (const char* kind : {"cacheback", "corpus"}) {
+        ProgramRun run;
+        run.arguments = {"tables", "build", "--kind", kind, "-o", table, text};
+        RunningProgram program(run);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        program.send(SIGINT);
+        const ProgramResult result = program.finish();
+        EXPECT_EQ(result.code, 130) << kind;
+        EXPECT_EQ(result.err, "slipstream: interrupted\n") << kind;
+        EXPECT_EQ(n_files(folder), 1) << kind;
+    }
+    // While it waits for its text.
+    const std::string pipe = (folder.path() / "pipe").string();
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    ProgramRun run;
+    run.arguments = {"tables", "build", "--kind", "corpus", "-o", table, pipe};
+    RunningProgram program(run);
+    program.wait_until_asleep();
+    program.send(SIGTERM);
+    EXPECT_EQ(program.finish().code, 143);
+    EXPECT_EQ(n_files(folder), 2);
+}
+
+TEST(Bench, ASignalEndsItAndLeavesNothing) {
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.arguments = {"bench",    "--passes", "1", "--depth", "8000", "--stats", (folder.path() / "s.json").string(),
+                     "--repeat", "1000000"};
+    RunningProgram program(run);
+    // Statistics are begun before the work.
+    EXPECT_TRUE(comes_true([&] { return program.n_unfinished_files(folder.path().string()) > 0; }));
+    ASSERT_EQ(program.n_unfinished_files(folder.path().string()), 1);
+    program.send(SIGINT);
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.code, 130);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(n_files(folder), 0);
+}
+
+TEST(Chat, AnInterruptKeepsWhatWasSaid) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+        const TemporaryFolder folder;
+        const std::string session = (folder.path() / "chat.json").string();
+        ProgramRun run;
+        // With the stop text, which no text has, a turn of a tale goes on.
+        run.arguments = {"chat", "--seed", "3", "--stop", "no text has this", "--session", session};
+        run.input = "Once upon a time\nnever reached\n";
+        RunningProgram program(run);
+        program.wait_for_output(40);
+        program.send(signal);
+        const ProgramResult result = program.finish();
+        EXPECT_EQ(result.code, 128 + signal);
+        const nlohmann::json messages = nlohmann::json::parse(file_text(session)).at("messages");
+        ASSERT_EQ(messages.size(), 2U);
+        EXPECT_EQ(messages[1].at("content"), result.out);
+    }
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -76,7 +76,8 @@ void wait_until_asleep(pid_t process) {
     }
 }
 
-RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
+RunningProgram::RunningProgram(const ProgramRun& run)
+    : ends_with_children_(run.ends_with_children), unsent_(run.input) {
     signal(SIGPIPE, SIG_IGN);  // the program may leave its stdin unread
     const auto in = make_pipe();
     const auto out = make_pipe();
@@ -104,7 +105,9 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     // As a shell starts it, whatever started the tests (nohup).
     for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&defaults, number);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(
+        &attributes, static_cast<short>(POSIX_SPAWN_SETSIGDEF | (run.ends_with_children ? POSIX_SPAWN_SETPGROUP : 0)));
 
     // Inputs of tests fit into a pipe; written now, since the program may be gone before it has read them.
     if (!unsent_.empty() && write(in[1], unsent_.data(), unsent_.size()) != static_cast<ssize_t>(unsent_.size()))
@@ -114,7 +117,8 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     if (!run.shell.empty()) arguments = {"sh", "-c", run.shell};
     arguments.emplace_back(SLIPSTREAM_PROGRAM);
     arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
-    std::vector<std::string> variables{"PATH=/usr/bin:/bin"};
+    std::vector<std::string> variables;
+    if (!run.environment.contains("PATH")) variables.emplace_back("PATH=/usr/bin:/bin");
     if (!run.environment.contains("HOME")) variables.push_back("HOME=" + empty_home());
     for (const auto& [name, value] : run.environment) variables.push_back(fmt::format("{}={}", name, value));
     const int error = posix_spawn(&process_, run.shell.empty() ? SLIPSTREAM_PROGRAM : "/bin/sh", &actions, &attributes,
@@ -131,7 +135,7 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
 
 RunningProgram::~RunningProgram() {
     if (process_ > 0) {
-        kill(process_, SIGKILL);
+        end_now();
         waitpid(process_, nullptr, 0);
     }
     for (int* end : {&in_, &out_, &err_}) close_end(*end);
@@ -179,6 +183,10 @@ void RunningProgram::send(int signal) const {
     kill(process_, signal);
 }
 
+void RunningProgram::end_now() const {
+    kill(ends_with_children_ ? -process_ : process_, SIGKILL);
+}
+
 void RunningProgram::close_output() {
     close_end(out_);
 }
@@ -186,7 +194,7 @@ void RunningProgram::close_output() {
 ProgramResult RunningProgram::finish() {
     const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     while (out_ >= 0 || err_ >= 0) {
-        if (std::chrono::steady_clock::now() > end) kill(process_, SIGKILL);
+        if (std::chrono::steady_clock::now() > end) end_now();
         if (out_ >= 0) read_some(out_, result_.out, std::chrono::milliseconds(err_ >= 0 ? 5 : 100));
         if (err_ >= 0) read_some(err_, result_.err, std::chrono::milliseconds(out_ >= 0 ? 5 : 100));
     }

@@ -21,13 +21,15 @@ struct ProgramResult {
 
 struct ProgramRun {
     std::vector<std::string> arguments;
-    std::string input;                               // stdin
-    std::map<std::string, std::string> environment;  // all there is, besides PATH and an empty HOME
-    std::string stdout_path;                         // where stdout goes instead of into the result
+    std::string input;  // stdin
+    std::map<std::string, std::string>
+        environment;             // all there is, besides PATH and an empty HOME, if they are not in it
+    std::string stdout_path;     // where stdout goes instead of into the result
     int terminal = -1;           // descriptor that stdin, stdout and stderr are, instead of pipes; nothing is read then
     std::string shell;           // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
     bool input_goes_on = false;  // stdin stays open behind `input`, as if somebody were about to write more
     int output_pipe_bytes = 0;   // room in the pipe of stdout; 0: as the system has it
+    bool ends_with_children = false;  // what `shell` has started ends with it after the two minutes
     bool nonblocking = false;  // the pipes of stdout and stderr do not block, as if shared with a program of that kind
 };
 
@@ -64,7 +66,9 @@ public:
 private:
     friend ProgramResult run_program(const ProgramRun& run);
     void read_some(int& descriptor, std::string& text, std::chrono::milliseconds patience);
+    void end_now() const;
 
+    const bool ends_with_children_;
     pid_t process_ = -1;
     int out_ = -1;
     int err_ = -1;
