@@ -16,13 +16,15 @@ namespace slipstream::tools {
 ///     out:plan.regime = "all fits"
 ///
 /// LEFT OPERATOR RIGHT, all words apart by spaces. Operators: = != < > <= >=, `contains` (a string has a part), ~ (a
-/// string matches a regular expression as a whole). After =: `within 0.1` or `within 5 %` (of RIGHT).
-/// A side is one of
-///   FILE:KEY.KEY.0    a value of a JSON file; the file `out` is the command's stdout. `absent` if there is no such
-///   value "text" [..] {..} null true false    JSON, without spaces outside of strings 12, 0.5, 40M      a number; k,
-///   M, G are powers of 1024 size(FILE)        the bytes of a file size(FILE:KEY)    how many elements a list or an
-///   object has, or bytes a string has sum(FILE:KEY)     the sum of a list of numbers NUMBER + NUMBER * NUMBER ... with
-///   + - * / of all that are numbers, * and / first
+/// string matches a regular expression as a whole). After =: `within 0.1` or `within 5 %` (of RIGHT). A side is one of
+///
+/// - FILE:KEY.KEY.0: a value of a JSON file; the file `out` is the command's stdout. `absent` if there is no such value
+/// - "text" [..] {..} null true false: JSON, without spaces outside of strings
+/// - 12, 0.5, 40M: a number; k, M, G are powers of 1024
+/// - size(FILE): the bytes of a file
+/// - size(FILE:KEY): how many elements a list or an object has, or bytes a string has
+/// - sum(FILE:KEY): the sum of a list of numbers
+/// - NUMBER + NUMBER * NUMBER ...: with + - * / of all that are numbers, * and / first
 class ValueReader {
 public:
     /// Files are looked for in `folder`; `out` is what the file `out` holds.

@@ -1,7 +1,9 @@
 #include "tools/plan/plan_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,12 +29,25 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
+// Terminal columns: of a line with a bar, where the width is not known; the narrowest and the widest bar.
+constexpr int kBarLineColumns = 80;
+constexpr int kLeastBarColumns = 20;
+constexpr int kMostBarColumns = 100;
+
+// Returns a predicted value with three significant digits; predictions are not more precise.
+std::string three_digits(double value) {
+    for (const auto& [limit, decimals] : {std::pair(99.95, 0), {9.995, 1}, {0.9995, 2}, {0.09995, 3}})
+        if (value >= limit) return fmt::format("{:.{}f}", value, decimals);
+    return fmt::format("{:.4f}", value);
+}
+
 std::string seconds_text(double seconds) {
-    return seconds >= 1.0 ? fmt::format("{:.2f} s", seconds) : fmt::format("{} ms", number_text(1e3 * seconds));
+    return seconds >= 0.9995 ? fmt::format("{} s", three_digits(seconds))
+                             : fmt::format("{} ms", three_digits(1e3 * seconds));
 }
 
 std::string rate_text(double bytes_per_second) {
-    return fmt::format("{} GiB/s", number_text(bytes_per_second / kGiB));
+    return fmt::format("{} GiB/s", three_digits(bytes_per_second / kGiB));
 }
 
 std::string budget_text(std::size_t bytes) {
@@ -132,7 +147,7 @@ void add_slots(LabelledLines& out, const PlanRequest& request, const PlanReport&
     if (!report.one_more_gib) return;
     const OneMoreGib& more = *report.one_more_gib;
     std::string brings = fmt::format("{}{} tokens/s instead of {} for passes of 1", several ? "on each device: " : "",
-                                     number_text(more.tokens_per_second), number_text(1.0 / report.one.seconds));
+                                     three_digits(more.tokens_per_second), three_digits(1.0 / report.one.seconds));
     if (const std::int64_t n = report.plan.pass_tokens(); n > 1)
         brings += fmt::format(", {} instead of {} for passes of {}", seconds_text(more.expected_seconds),
                               seconds_text(report.expected.seconds), n);
@@ -168,7 +183,26 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
                             : ""));
 }
 
-// Appends the memory table: a row for each device, a column for each purpose that takes memory on any device.
+// Returns what takes a device's memory as a bar `columns` wide, with a segment for each purpose that takes at least
+// half of a column.
+std::string memory_bar(const DeviceMemory& memory, std::size_t free, int columns) {
+    std::vector<std::pair<std::string_view, std::size_t>> parts = memory.rows();
+    parts.emplace_back("free", free);
+    const double whole = static_cast<double>(memory.used()) + static_cast<double>(free);
+    std::string bar;
+    for (const auto& [purpose, bytes] : parts) {
+        const long width = std::lround(static_cast<double>(bytes) / whole * columns);
+        if (width == 0) continue;
+        std::string name = std::ssize(purpose) < width ? std::string(purpose) : std::string();
+        std::ranges::replace(name, '_', ' ');
+        name.resize(static_cast<std::size_t>(width - 1), purpose == "free" ? ' ' : '=');
+        bar += fmt::format("|{}", name);
+    }
+    return bar + "|";
+}
+
+// Appends the memory table: a row for each device, a column for each purpose that takes memory on any device. Below it,
+// a bar for each device with a budget.
 void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport& report, int columns) {
     std::vector<std::string> headers{"memory of"};
     std::vector<std::vector<std::string>> rows;
@@ -185,11 +219,18 @@ void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport
     }
     headers.emplace_back("free");
     TextTable table(std::move(headers));
+    std::string bars;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        rows[i].push_back(report.memory[i].free ? size_text(*report.memory[i].free) : "no limit");
+        const std::optional<std::size_t>& free = report.memory[i].free;
+        rows[i].push_back(free ? size_text(*free) : "no limit");
+        const int room = (columns > 0 ? columns : kBarLineColumns) - static_cast<int>(rows[i].front().size()) - 2;
+        if (free && room >= kLeastBarColumns)
+            bars += fmt::format("{} {}\n", rows[i].front(),
+                                memory_bar(report.memory[i], *free, std::min(room, kMostBarColumns)));
         table.add(std::move(rows[i]));
     }
     out.raw(table.text(columns));
+    if (!bars.empty()) out.raw(bars);
 }
 
 std::string split_reason(const PlanRequest& request) {
@@ -273,14 +314,14 @@ void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& 
 std::string pass_text(const SimulatedPass& pass, Regime regime) {
     return regime == Regime::AllFits
                ? seconds_text(pass.seconds)
-               : fmt::format("{}, links busy {} %", seconds_text(pass.seconds), percent_text(pass.link_busy_fraction));
+               : fmt::format("{}, links busy {:.0f} %", seconds_text(pass.seconds), 100.0 * pass.link_busy_fraction);
 }
 
 std::string rates_text(const std::vector<PlannedRate>& rates) {
     TextTable table({"assumed tokens a pass", "nodes", "tokens/s"});
     for (const PlannedRate& rate : rates)
         table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
-                   number_text(rate.tokens_per_second)});
+                   three_digits(rate.tokens_per_second)});
     return table.text();
 }
 
@@ -296,8 +337,8 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
                                               view_type_text(assumed.view_type, request.kv_dtype))
                                 : std::string("the draft model")));
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
-                        number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
-                        rate.n_guesses, number_text(rate.tokens_per_pass)));
+                        three_digits(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
+                        rate.n_guesses, three_digits(rate.tokens_per_pass)));
     if (detail == PlanDetail::Formulas) {
         out.raw(fmt::format("  tokens a pass = (1 - a^(n + 1)) / (1 - a) = (1 - {0}^{1}) / (1 - {0}) = {2:.2f}",
                             assumed.acceptance, rate.n_guesses + 1, rate.tokens_per_pass));
@@ -339,7 +380,9 @@ std::string assumption_text(const PlanRequest& request, const PlanReport& report
                                                          : "as many as take the time of one, as far as there is room";
     return fmt::format(
         "Tokens a pass are assumed{}, not predicted: how many draft tokens are accepted depends on the text, and "
-        "'bench --draft' measures it. Nodes: {}.",
+        "'bench --draft' measures it. Tables mostly commit 1.1 to 2 in prose, 2 to 2.5 in chat, 6 and more in text "
+        "that "
+        "repeats itself; a draft model, or a KV view of a long context, 4 to 12. Nodes: {}.",
         request.tokens_per_pass.empty() ? "" : " (--tokens-per-pass)",
         report.plan.pass_tokens() > 1 ? nodes : "one, plain decoding");
 }

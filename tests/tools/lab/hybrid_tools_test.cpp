@@ -235,6 +235,7 @@ TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
     EXPECT_THAT(again.err, HasSubstr("s.states: the states of recurrent layers are damaged or of another session"));
     EXPECT_THAT(again.err, HasSubstr("KV of 0 tokens is read"));
     EXPECT_EQ(inspect()["states_file"]["tokens"], 1536);
+    EXPECT_EQ(inspect()["states_file"]["bytes"], std::filesystem::file_size(session + ".states"));
 }
 
 // A request for a title between two turns loses nothing of a conversation.
