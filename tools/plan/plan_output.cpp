@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,12 +30,15 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// Terminal columns: of a line with a bar, where the width is not known; the narrowest and the widest bar.
-constexpr int kBarLineColumns = 80;
-constexpr int kLeastBarColumns = 20;
+// Columns of a line with a bar if stdout is not a terminal.
+constexpr int kLineColumns = 80;
+// Columns of the widest bar: on wider terminals it ends below the table of a device, not far to its right.
 constexpr int kMostBarColumns = 100;
+// Columns of the narrowest bar: in fewer, most purposes would be less than a column.
+constexpr int kLeastBarColumns = 20;
 
-// Returns a predicted value with three significant digits; predictions are not more precise.
+// Returns a predicted value with three significant digits: no prediction is better. Values from 1,000 on have all
+// digits before the point, values below 0.01 four decimals.
 std::string three_digits(double value) {
     for (const auto& [limit, decimals] : {std::pair(99.95, 0), {9.995, 1}, {0.9995, 2}, {0.09995, 3}})
         if (value >= limit) return fmt::format("{:.{}f}", value, decimals);
@@ -183,31 +187,53 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
                             : ""));
 }
 
-// Returns what takes a device's memory as a bar `columns` wide, with a segment for each purpose that takes at least
-// half of a column.
-std::string memory_bar(const DeviceMemory& memory, std::size_t free, int columns) {
+// Returns a device's memory as a bar: a segment for each purpose, in the order of the table, with as much of its name
+// as fits. `bytes_per_column`: bytes that a column of the bar stands for.
+std::string memory_bar(const DeviceMemory& memory, std::size_t free, double bytes_per_column) {
     std::vector<std::pair<std::string_view, std::size_t>> parts = memory.rows();
     parts.emplace_back("free", free);
-    const double whole = static_cast<double>(memory.used()) + static_cast<double>(free);
     std::string bar;
+    std::size_t sum = 0;
     for (const auto& [purpose, bytes] : parts) {
-        const long width = std::lround(static_cast<double>(bytes) / whole * columns);
-        if (width == 0) continue;
-        std::string name = std::ssize(purpose) < width ? std::string(purpose) : std::string();
-        std::ranges::replace(name, '_', ' ');
-        name.resize(static_cast<std::size_t>(width - 1), purpose == "free" ? ' ' : '=');
-        bar += fmt::format("|{}", name);
+        sum += bytes;
+        const auto end = static_cast<std::size_t>(std::lround(static_cast<double>(sum) / bytes_per_column));
+        if (end <= bar.size()) continue;
+        std::string segment = fmt::format("|{}", purpose.substr(0, end - bar.size() - 1));
+        std::ranges::replace(segment, '_', ' ');
+        segment.resize(end - bar.size(), purpose == "free" ? ' ' : '=');
+        bar += segment;
     }
     return bar + "|";
 }
 
-// Appends the memory table: a row for each device, a column for each purpose that takes memory on any device. Below it,
-// a bar for each device with a budget.
+// Returns a line with a bar for each device that has a budget, `columns` wide at most. All bars have the same scale.
+std::string memory_bars(std::span<const DeviceMemory> devices, std::span<const std::string> names, int columns) {
+    double largest = 0.0;
+    std::size_t longest_name = 0;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        if (!devices[i].free) continue;
+        largest = std::max(largest, static_cast<double>(devices[i].used() + *devices[i].free));
+        longest_name = std::max(longest_name, names[i].size());
+    }
+    const int width = std::min(columns - static_cast<int>(longest_name) - 2, kMostBarColumns);
+    std::string lines;
+    if (width < kLeastBarColumns || largest == 0.0) return lines;
+    for (std::size_t i = 0; i < devices.size(); ++i)
+        if (devices[i].free)
+            lines += fmt::format("{:>{}} {}\n", names[i], longest_name,
+                                 memory_bar(devices[i], *devices[i].free, largest / width));
+    return lines;
+}
+
+// Appends the memory table: a row for each device, a column for each purpose that takes memory on any device. Below it
+// are the bars of devices with a budget.
 void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport& report, int columns) {
     std::vector<std::string> headers{"memory of"};
-    std::vector<std::vector<std::string>> rows;
+    std::vector<std::string> names;
     for (std::size_t i = 0; i < report.memory.size(); ++i)
-        rows.push_back({report.memory.size() > 1 ? fmt::format("device {}", i + 1) : request.hardware.device});
+        names.push_back(report.memory.size() > 1 ? fmt::format("device {}", i + 1) : request.hardware.device);
+    std::vector<std::vector<std::string>> rows;
+    for (const std::string& name : names) rows.push_back({name});
     const auto purposes = report.memory.front().rows();
     for (std::size_t purpose = 0; purpose < purposes.size(); ++purpose) {
         const auto bytes = [&](const DeviceMemory& memory) { return memory.rows()[purpose].second; };
@@ -219,18 +245,11 @@ void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport
     }
     headers.emplace_back("free");
     TextTable table(std::move(headers));
-    std::string bars;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const std::optional<std::size_t>& free = report.memory[i].free;
-        rows[i].push_back(free ? size_text(*free) : "no limit");
-        const int room = (columns > 0 ? columns : kBarLineColumns) - static_cast<int>(rows[i].front().size()) - 2;
-        if (free && room >= kLeastBarColumns)
-            bars += fmt::format("{} {}\n", rows[i].front(),
-                                memory_bar(report.memory[i], *free, std::min(room, kMostBarColumns)));
+        rows[i].push_back(report.memory[i].free ? size_text(*report.memory[i].free) : "no limit");
         table.add(std::move(rows[i]));
     }
-    out.raw(table.text(columns));
-    if (!bars.empty()) out.raw(bars);
+    out.raw(table.text(columns) + memory_bars(report.memory, names, columns > 0 ? columns : kLineColumns));
 }
 
 std::string split_reason(const PlanRequest& request) {
@@ -317,11 +336,25 @@ std::string pass_text(const SimulatedPass& pass, Regime regime) {
                : fmt::format("{}, links busy {:.0f} %", seconds_text(pass.seconds), 100.0 * pass.link_busy_fraction);
 }
 
-std::string rates_text(const std::vector<PlannedRate>& rates) {
-    TextTable table({"assumed tokens a pass", "nodes", "tokens/s"});
-    for (const PlannedRate& rate : rates)
-        table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
-                   three_digits(rate.tokens_per_second)});
+// Returns what usually commits so many tokens a pass (draft/NOTES.md, "Resident models" and "Streamed KV": n-gram
+// tables 1.1 to 1.9 in answers of real models, a KV view or a draft model 3 to 8, text that repeats itself 6 to 24).
+std::string_view usual_with(double tokens_per_pass) {
+    if (tokens_per_pass <= 1.0) return "no drafts";
+    if (tokens_per_pass <= 2.0) return "n-gram tables";
+    return tokens_per_pass <= 8.0 ? "a draft model, a KV view" : "text that repeats itself";
+}
+
+// `drafts`: whether passes hold draft tokens.
+std::string rates_text(const std::vector<PlannedRate>& rates, bool drafts) {
+    std::vector<std::string> headers{"assumed tokens a pass", "nodes", "tokens/s"};
+    if (drafts) headers.emplace_back("usual with");
+    TextTable table(std::move(headers));
+    for (const PlannedRate& rate : rates) {
+        std::vector<std::string> row{fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
+                                     three_digits(rate.tokens_per_second)};
+        if (drafts) row.emplace_back(usual_with(rate.tokens_per_pass));
+        table.add(std::move(row));
+    }
     return table.text();
 }
 
@@ -380,9 +413,7 @@ std::string assumption_text(const PlanRequest& request, const PlanReport& report
                                                          : "as many as take the time of one, as far as there is room";
     return fmt::format(
         "Tokens a pass are assumed{}, not predicted: how many draft tokens are accepted depends on the text, and "
-        "'bench --draft' measures it. Tables mostly commit 1.1 to 2 in prose, 2 to 2.5 in chat, 6 and more in text "
-        "that "
-        "repeats itself; a draft model, or a KV view of a long context, 4 to 12. Nodes: {}.",
+        "'bench --draft' measures it. Nodes: {}.",
         request.tokens_per_pass.empty() ? "" : " (--tokens-per-pass)",
         report.plan.pass_tokens() > 1 ? nodes : "one, plain decoding");
 }
@@ -495,7 +526,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     if (plan.pass_tokens() > 1)
         out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
     out.raw("");
-    out.raw(rates_text(report.rates));
+    out.raw(rates_text(report.rates, plan.pass_tokens() > 1));
     out.raw(assumption_text(request, report));
     out.raw("");
     add_ways(out, report, columns);
