@@ -45,7 +45,7 @@ struct Form {
     bool is_expectation;
 };
 
-// A word of two parts stands before a word that is its first part.
+// A form of two words is before the form of its first word.
 constexpr std::array kForms{
     Form{"shell", Presence::Never, Presence::Always, false},
     Form{"case", Presence::Always, Presence::Never, false},
@@ -233,16 +233,15 @@ void parse_line(const std::string& content, ProgramLine& line) {
     }
 }
 
+bool is_of_exit(const ProgramLine& line) {
+    return line.word == "exit" || line.word == "several lines";
+}
+
 // Checks the lines `exit` and `several lines` of a command.
 void check_exit(Lines expectations) {
     const ProgramLine* exit = nullptr;
     const ProgramLine* several_lines = nullptr;
     for (const ProgramLine& line : expectations) {
-        const auto is_of_exit = [](const ProgramLine& one) {
-            return one.word == "exit" || one.word == "several lines";
-        };
-        if (line.word == "for" && std::ranges::any_of(line.lines, is_of_exit))
-            throw error_at(line.number, "'exit' and 'several lines' cannot be in a loop of expectations");
         if (!is_of_exit(line)) continue;
         const ProgramLine*& known = line.word == "exit" ? exit : several_lines;
         if (known != nullptr) throw error_at(line.number, fmt::format("'{}' is there already", line.word));
@@ -261,8 +260,10 @@ Lines expectations_after(Lines lines, std::size_t index) {
 }
 
 // Checks that each expectation follows a command, or other expectations of one, and that variables are used. `shell`
-// holds what runs before each command. Returns whether anything is expected.
-bool check_order(Lines lines, std::string& shell, bool follows_command) {
+// holds what runs before each command; `is_judgement` is true in a `for` of expectations. Returns whether anything is
+// expected.
+bool check_order(Lines lines, std::string& shell, bool is_judgement) {
+    bool follows_command = is_judgement;
     bool expects = false;
     for (std::size_t i = 0; i < lines.size(); ++i) {
         const ProgramLine& line = lines[i];
@@ -275,6 +276,8 @@ bool check_order(Lines lines, std::string& shell, bool follows_command) {
         }
         if (is_expectation(line)) {
             if (!follows_command) throw error_at(line.number, "an expectation that follows no command");
+            if (is_judgement && is_of_exit(line))
+                throw error_at(line.number, fmt::format("'{}' in a loop of expectations", line.word));
             expects = true;
             if (line.word == "for") static_cast<void>(check_order(line.lines, shell, true));
             continue;
@@ -286,9 +289,9 @@ bool check_order(Lines lines, std::string& shell, bool follows_command) {
     return expects;
 }
 
-// The lines of a case or, where is_loop, of a `for`, from the first of `rest` on, which are taken out of it. Moves the
-// lines of each `for` into it.
-std::vector<ProgramLine> take_lines(std::span<ProgramLine>& rest, bool is_loop) {
+// Moves the lines of a case out of `rest`, and those of each `for` into its line. If `is_loop` is true the lines are
+// those of a `for`: they end at its `end`.
+std::vector<ProgramLine> parse_loops(std::span<ProgramLine>& rest, bool is_loop) {
     std::vector<ProgramLine> lines;
     while (!rest.empty()) {
         ProgramLine line = std::move(rest.front());
@@ -297,7 +300,7 @@ std::vector<ProgramLine> take_lines(std::span<ProgramLine>& rest, bool is_loop) 
             if (is_loop) return lines;
             throw error_at(line.number, "'end' without 'for'");
         }
-        if (line.word == "for") line.lines = take_lines(rest, true);
+        if (line.word == "for") line.lines = parse_loops(rest, true);
         lines.push_back(std::move(line));
     }
     return lines;
@@ -556,7 +559,7 @@ ProgramText parse_program_text(std::string_view text) {
     if (result.cases.empty()) throw error_at(1, "no case");
     for (ProgramCase& one : result.cases) {
         std::span<ProgramLine> rest = one.lines;
-        std::vector<ProgramLine> lines = take_lines(rest, false);
+        std::vector<ProgramLine> lines = parse_loops(rest, false);
         one.lines = std::move(lines);
         std::string shell = result.shell;
         if (!check_order(one.lines, shell, false))

@@ -31,8 +31,9 @@
 // A command that must end with exit code 1 or 2 must write a single line to stderr that begins with "slipstream: ", and
 // nothing to stdout. `several lines` allows any stderr, an expectation of stdout any stdout.
 //
-// Expectations directly follow their command. An indented block ends at the first line that is not indented; empty
-// lines at its end are not part of it.
+// Expectations directly follow their command. A TEXT that begins with the word of a form ("is a") or nearly so
+// ("matches a") is an error. An indented block ends at the first line that is not indented; empty lines at its end are
+// not part of it.
 //
 // The shell finds `slipstream` in PATH. It has $CASE (the folder of the case), $SOURCE (the source tree), $DATA, $MODEL
 // after `needs model`, an empty HOME and the variables of `for`, and no others; its stdin is empty. $CASE and the

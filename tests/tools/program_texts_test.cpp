@@ -192,7 +192,7 @@ TEST(ProgramTexts, LinesWithoutAMeaningAreErrors) {
     EXPECT_THAT(refusal("case A\n$ true\nexit 1\nexit 1\n"), HasSubstr("4: 'exit' is there already"));
     EXPECT_THAT(refusal("case A\n$ true\nseveral lines\n"), HasSubstr("3: 'several lines' requires"));
     EXPECT_THAT(refusal("case A\n$ true\nexit 3\nseveral lines\n"), HasSubstr("4: 'several lines' requires"));
-    EXPECT_THAT(refusal("case A\n$ true\nfor B c\nexit 1\n"), HasSubstr("3: 'exit' and"));
+    EXPECT_THAT(refusal("case A\n$ true\nfor B c\nout $B\nexit 1\n"), HasSubstr("5: 'exit' in a loop of expectations"));
     EXPECT_THAT(refusal("case A\n$ true\nexit many\n"), HasSubstr("3: an exit code expected"));
     EXPECT_THAT(refusal("case A\n$ true\nexit 1 2\n"), HasSubstr("3: an exit code expected"));
     EXPECT_THAT(refusal("case A\n$ true\nexit\n"), HasSubstr("3: 'exit' lacks text"));
