@@ -10,9 +10,10 @@
 //   file NAME                   writes a file of these lines
 //       text
 //   for DRAFT                   the lines from here to `end`, or to the end of the case, run once with each value of
-//       --draft none            $DRAFT. Values that are words may stand on one line: for DRAFT none context
-//       --draft context
-//   $ generate $DRAFT >text     a command (sh -e); more lines of it are indented
+//       --draft none            $DRAFT. Values that are words may be on one line: for DRAFT none context
+//       --draft context         If all of them are expectations, the command before is not run again
+//   $ generate $DRAFT >text     a command (sh -eu); more lines of it are indented. Of a pipe the last command decides
+//                               the exit code: where that of slipstream matters, write to a file first
 //   exit 2                      its exit code; else 0
 //   out TEXT                    stdout contains TEXT
 //   out begins TEXT             ... begins with TEXT
@@ -30,8 +31,13 @@
 // A command that must end with exit code 1 or 2 must write a single line to stderr that begins with "slipstream: ", and
 // nothing to stdout. `several lines` allows any stderr, an expectation of stdout any stdout.
 //
-// The shell finds `slipstream` in PATH. It has $SOURCE (the source tree), $DATA, an empty HOME and no other variables;
-// its stdin is empty. $NAME of a `for` is also replaced in expectations.
+// Expectations directly follow their command. A TEXT that begins with the word of a form ("is a") or nearly so
+// ("matches a") is an error. An indented block ends at the first line that is not indented; empty lines at its end are
+// not part of it.
+//
+// The shell finds `slipstream` in PATH. It has $CASE (the folder of the case), $SOURCE (the source tree), $DATA, $MODEL
+// after `needs model`, an empty HOME and the variables of `for`, and no others; its stdin is empty. $CASE and the
+// variables of `for` are also replaced in expectations and in the lines of `file`, written $NAME or ${NAME}.
 #pragma once
 
 #include <filesystem>
@@ -46,6 +52,7 @@ struct ProgramLine {
     std::string word;                // "case", "$", "out", "json", ...
     std::string text;                // what follows the word
     std::vector<std::string> block;  // the indented lines below, without their indentation
+    std::vector<ProgramLine> lines;  // of a `for`: up to its `end`
 };
 
 struct ProgramCase {
@@ -59,8 +66,8 @@ struct ProgramText {
     std::vector<ProgramCase> cases;
 };
 
-/// Reads the text of a file. Throws std::runtime_error, with the number of the line ("12: unknown word: ..."), if a
-/// line has no meaning or a case has no expectation.
+/// Reads the text of a file. Throws std::runtime_error, with the number of the line ("12: unknown: ..."), if a line has
+/// no meaning or a case has no expectation.
 [[nodiscard]] ProgramText parse_program_text(std::string_view text);
 
 struct ProgramFailure {

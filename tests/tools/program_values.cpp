@@ -64,7 +64,7 @@ double number_of(const std::string& word) {
     const char* const end = word.data() + word.size();
     const auto [rest, error] = std::from_chars(word.data(), end, value);
     const std::string unit(rest, end);
-    if (error != std::errc() || (unit != "" && unit != "k" && unit != "M" && unit != "G"))
+    if (error != std::errc() || !std::isfinite(value) || (unit != "" && unit != "k" && unit != "M" && unit != "G"))
         throw std::runtime_error(fmt::format("'{}' is no number", word));
     for (const char one : {'k', 'M', 'G'}) {
         if (unit.empty()) break;
@@ -94,6 +94,10 @@ Comparison parse(std::string_view line) {
     for (const auto* side : {&result.left, &result.right})
         if (side->size() % 2 == 0) throw std::runtime_error(fmt::format("a side of '{}' lacks a value", line));
     return result;
+}
+
+std::string shown(const json& value) {
+    return value.is_discarded() ? "absent" : value.dump();
 }
 
 class Values {
@@ -126,7 +130,7 @@ public:
 private:
     [[nodiscard]] double number(const std::string& word) const {
         const json found = value(word);
-        if (!found.is_number()) throw std::runtime_error(fmt::format("{} is {}, no number", word, found.dump()));
+        if (!found.is_number()) throw std::runtime_error(fmt::format("{} is {}, no number", word, shown(found)));
         return found;
     }
 
@@ -147,11 +151,16 @@ private:
         if (function == "size" && argument.find(':') == std::string::npos) return text(argument).size();
         const json found = looked_up(argument);
         if (function == "size" && found.is_string()) return found.get_ref<const std::string&>().size();
-        if (!found.is_structured()) throw std::runtime_error(fmt::format("{} is {}", argument, found.dump()));
+        if (!found.is_structured()) throw std::runtime_error(fmt::format("{} is {}", argument, shown(found)));
         if (function == "size") return found.size();
         double sum = 0.0;
-        for (const json& each : found)
-            if (each.is_number()) sum += each.get<double>();
+        int n_numbers = 0;
+        for (const json& each : found) {
+            if (!each.is_number()) continue;
+            sum += each.get<double>();
+            ++n_numbers;
+        }
+        if (n_numbers == 0) throw std::runtime_error(fmt::format("{} has no numbers", argument));
         return sum;
     }
 
@@ -187,6 +196,16 @@ private:
     const std::string& out_;
 };
 
+// Whether a part of `text` matches.
+bool matches(const std::string& expression, const std::string& text, int flags) {
+    regex_t compiled{};
+    const int error = regcomp(&compiled, expression.c_str(), REG_EXTENDED | REG_NOSUB | flags);
+    if (error != 0) throw std::runtime_error(fmt::format("'{}' is no regular expression", expression));
+    const std::unique_ptr<regex_t, void (*)(regex_t*)> owner(&compiled, regfree);
+    regmatch_t range{0, static_cast<regoff_t>(text.size())};  // text may have bytes 0
+    return regexec(&compiled, text.c_str(), 1, &range, REG_STARTEND) == 0;
+}
+
 bool is_true(const Comparison& all, const json& left, const json& right) {
     const std::string& comparison = all.comparison;
     if (comparison == "=" && all.tolerance > 0.0) {
@@ -202,16 +221,12 @@ bool is_true(const Comparison& all, const json& left, const json& right) {
         const auto& text = left.get_ref<const std::string&>();
         const auto& part = right.get_ref<const std::string&>();
         return comparison == "contains" ? text.find(part) != std::string::npos
-                                        : matches_part(fmt::format("^({})$", part), text);
+                                        : matches(fmt::format("^({})$", part), text, 0);
     }
     if (!left.is_number() || !right.is_number()) throw std::runtime_error("numbers expected");
     if (comparison == "<") return left < right;
     if (comparison == ">") return left > right;
     return comparison == "<=" ? left <= right : left >= right;
-}
-
-std::string shown(const json& value) {
-    return value.is_discarded() ? "absent" : value.dump();
 }
 
 }  // namespace
@@ -223,11 +238,22 @@ void ValueReader::check_syntax(std::string_view line) {
     static_cast<void>(parse(line));
 }
 
+bool ValueReader::reads_out(std::string_view line) {
+    return std::ranges::any_of(words_of(line), [](const std::string& word) {
+        const std::size_t bracket = word.find('(');
+        const std::string file = word.starts_with('"') || bracket == word.npos ? word : word.substr(bracket + 1);
+        return file.starts_with("out:") || file == "out)";
+    });
+}
+
 std::string ValueReader::judge(std::string_view line) const {
     const Comparison all = parse(line);
     const Values values(folder_, out_);
     const json left = values.of(all.left);
     const json right = values.of(all.right);
+    const std::vector<std::string> absent{"absent"};
+    if (all.left != absent && all.right != absent && (left.is_discarded() || right.is_discarded()))
+        throw std::runtime_error(left.is_discarded() ? "the left side is absent" : "the right side is absent");
     try {
         if (is_true(all, left, right)) return "";
     } catch (const std::exception& error) {
@@ -237,11 +263,7 @@ std::string ValueReader::judge(std::string_view line) const {
 }
 
 bool matches_part(const std::string& expression, const std::string& text) {
-    regex_t compiled{};
-    const int error = regcomp(&compiled, expression.c_str(), REG_EXTENDED | REG_NEWLINE | REG_NOSUB);
-    if (error != 0) throw std::runtime_error(fmt::format("'{}' is no regular expression", expression));
-    const std::unique_ptr<regex_t, void (*)(regex_t*)> owner(&compiled, regfree);
-    return regexec(&compiled, text.c_str(), 0, nullptr, 0) == 0;
+    return matches(expression, text, REG_NEWLINE);
 }
 
 }  // namespace slipstream::tools

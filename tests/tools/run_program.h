@@ -22,8 +22,8 @@ struct ProgramResult {
 struct ProgramRun {
     std::vector<std::string> arguments;
     std::string input;  // stdin
-    std::map<std::string, std::string>
-        environment;             // all there is, besides PATH and an empty HOME, if they are not in it
+    // All variables, besides PATH and an empty HOME, if they are not in it.
+    std::map<std::string, std::string> environment;
     std::string stdout_path;     // where stdout goes instead of into the result
     int terminal = -1;           // descriptor that stdin, stdout and stderr are, instead of pipes; nothing is read then
     std::string shell;           // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
