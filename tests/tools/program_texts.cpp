@@ -60,7 +60,7 @@ constexpr std::array kForms{
     Form{"json", Presence::Always, Presence::Never, true},
 };
 
-// What is expected of stdout or of stderr, after "out" or "err".
+// Forms of an expectation of stdout or stderr: what stands after "out" or "err".
 constexpr std::array kOutputForms{
     Form{"is", Presence::Never, Presence::Always, true},     Form{"same", Presence::Always, Presence::Never, true},
     Form{"begins", Presence::Always, Presence::Never, true}, Form{"~", Presence::Maybe, Presence::Maybe, true},
@@ -127,7 +127,7 @@ std::string joined(const std::vector<std::string>& lines) {
     return text;
 }
 
-// The expression of a line, which may be several.
+// Returns the regular expression of a line: its text, or its block, in which it may have several lines.
 std::string expression_of(const ProgramLine& line) {
     std::string all = line.text + joined(line.block);
     if (!line.block.empty()) all.pop_back();
@@ -462,7 +462,7 @@ private:
             if (!expected.empty()) add_failure(command, line.number, expected, result);
         }
     }
-    // Returns what is expected if it is not so, else "".
+    // Returns "" if the output is as expected, else what is expected.
     [[nodiscard]] std::string judge_line(const ProgramLine& line, const ProgramResult& result,
                                          const ValueReader& values) const {
         try {

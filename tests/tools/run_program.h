@@ -29,7 +29,7 @@ struct ProgramRun {
     std::string shell;           // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
     bool input_goes_on = false;  // stdin stays open behind `input`, as if somebody were about to write more
     int output_pipe_bytes = 0;   // room in the pipe of stdout; 0: as the system has it
-    bool ends_with_children = false;  // what `shell` has started ends with it after the two minutes
+    bool ends_with_children = false;  // a run of more than two minutes is killed with all that `shell` has started
     bool nonblocking = false;  // the pipes of stdout and stderr do not block, as if shared with a program of that kind
 };
 

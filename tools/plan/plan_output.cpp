@@ -30,11 +30,11 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// Columns of a line with a bar if stdout is not a terminal.
+// Characters of a line with a bar if stdout is not a terminal.
 constexpr int kLineColumns = 80;
-// Columns of the widest bar: on wider terminals it ends below the table of a device, not far to its right.
+// Characters of the widest bar: about as wide as the memory table, so that it does not end far to the right of it.
 constexpr int kMostBarColumns = 100;
-// Columns of the narrowest bar: in fewer, most purposes would be less than a column.
+// Characters of the narrowest bar: in a shorter one most purposes would not get a character.
 constexpr int kLeastBarColumns = 20;
 
 // Returns a predicted value with three significant digits: no prediction is better. Values from 1,000 on have all
@@ -188,7 +188,7 @@ void add_residency(LabelledLines& out, const PlanRequest& request, const PlanRep
 }
 
 // Returns a device's memory as a bar: a segment for each purpose, in the order of the table, with as much of its name
-// as fits. `bytes_per_column`: bytes that a column of the bar stands for.
+// as fits. Each `bytes_per_column` bytes are drawn as one character.
 std::string memory_bar(const DeviceMemory& memory, std::size_t free, double bytes_per_column) {
     std::vector<std::pair<std::string_view, std::size_t>> parts = memory.rows();
     parts.emplace_back("free", free);
