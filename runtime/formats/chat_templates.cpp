@@ -9,7 +9,7 @@
 #include "offload/mapped_file.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/gguf_file.h"
-#include "runtime/text/json_fields.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {

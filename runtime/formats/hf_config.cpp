@@ -7,10 +7,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/hf_rope.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 

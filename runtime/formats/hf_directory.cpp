@@ -16,6 +16,7 @@
 #include "runtime/formats/model_contents.h"
 #include "runtime/formats/safetensors_file.h"
 #include "runtime/formats/suppressed_tokens.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 

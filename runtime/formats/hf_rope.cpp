@@ -95,17 +95,16 @@ RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, st
     const auto* scaling = fields.object("rope_scaling");
     // If rope_scaling and rope_parameters are both given, transformers 5 uses rope_scaling.
     const auto* parameters = fields.object("rope_parameters");
-    if (scaling == nullptr || scaling->empty()) {
+    if (JsonFields(scaling, fields.name()).keys().empty()) {
         scaling = parameters;
-    } else if (layer_type != nullptr && parameters != nullptr && parameters->contains(layer_type)) {
+    } else if (layer_type != nullptr && JsonFields(parameters, fields.name()).has(layer_type)) {
         fields.fail("rope_scaling", "and rope_parameters by type of layer are both given; only one can be served");
     }
-    const nlohmann::json none = nlohmann::json::object();
-    if (scaling != nullptr && layer_type != nullptr) {
-        const JsonFields types(*scaling, fields.name());
+    if (layer_type != nullptr) {
+        const JsonFields types(scaling, fields.name());
         if (const auto* of_type = types.object(layer_type)) scaling = of_type;
     }
-    const JsonFields inner(scaling == nullptr ? none : *scaling, fields.name());
+    const JsonFields inner(scaling, fields.name());
     for (const char* key : {"full_attention", "sliding_attention"})
         if (inner.find(key) != nullptr)
             throw Unsupported(

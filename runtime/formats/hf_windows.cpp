@@ -2,12 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
+
+std::vector<std::string> read_layer_types(const JsonFields& fields, std::int64_t n_layers) {
+    const auto* types = fields.find("layer_types");
+    if (types == nullptr || !types->is_array() || std::ssize(*types) != n_layers)
+        fields.fail("layer_types", fmt::format("is not a list of {} layers", n_layers));
+    std::vector<std::string> texts;
+    for (const auto& type : *types) texts.push_back(type.is_string() ? type.get<std::string>() : "?");
+    return texts;
+}
 
 void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
     if (!window) return;
@@ -17,13 +26,10 @@ void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, M
 
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
     set_windows(fields, window, config);
-    const auto* types = fields.find("layer_types");
-    if (types == nullptr && !window) return;
-    if (types == nullptr || !types->is_array() || static_cast<std::int64_t>(types->size()) != config.n_layers())
-        fields.fail("layer_types", fmt::format("is not a list of {} layers", config.n_layers()));
+    if (fields.find("layer_types") == nullptr && !window) return;
+    const std::vector<std::string> types = read_layer_types(fields, config.n_layers());
     for (std::size_t i = 0; i < config.layers.size(); ++i) {
-        const auto& type = (*types)[i];
-        const std::string text = type.is_string() ? type.get<std::string>() : "?";
+        const std::string& text = types[i];
         if (text != "sliding_attention" && text != "full_attention")
             throw Unsupported(
                 fmt::format("{}: layer type \"{}\" is not served (served: full_attention, sliding_attention)",

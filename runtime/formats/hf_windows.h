@@ -3,12 +3,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "runtime/model/model_config.h"
 #include "runtime/text/json_fields.h"
 
 namespace slipstream {
 
+/// Returns the elements of the field "layer_types"; "?" in place of an element that is not a text. Throws FormatError
+/// if the field is not a list of one element per layer.
+[[nodiscard]] std::vector<std::string> read_layer_types(const JsonFields& fields, std::int64_t n_layers);
 /// Gives all layers the sliding window `window`, the value of the field "sliding_window" or its default; nullopt
 /// changes nothing. Throws FormatError if it is below 1.
 void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);

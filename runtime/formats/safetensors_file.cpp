@@ -11,7 +11,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "runtime/text/json_fields.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {

@@ -1,11 +1,13 @@
 #include "tools/bench/bench_prompts.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 
 namespace slipstream::tools {

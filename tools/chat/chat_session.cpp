@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/text/json_fields.h"
+#include "runtime/text/json_builder.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
 #include "tools/base/kv_type_option.h"

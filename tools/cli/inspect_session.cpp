@@ -18,7 +18,7 @@
 #include "runtime/session/prompt_file.h"
 #include "runtime/session/session_file.h"
 #include "runtime/session/states_file.h"
-#include "runtime/text/json_fields.h"
+#include "runtime/text/json_parser.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
@@ -231,7 +231,7 @@ std::optional<std::string> session_report(const fs::path& path, ReportLayout lay
     if (is_session(file.bytes())) return report_of(find_session(path), layout);
     if (file.bytes().front() != std::byte{'{'}) return std::nullopt;
     const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    const nlohmann::json chat = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json chat = parse_json_value(text);
     if (!chat.is_object() || !chat.contains("format") || chat["format"] != kChatFormat) return std::nullopt;
     return chat_report(path, chat, layout);
 }

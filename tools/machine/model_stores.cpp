@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/text/json_parser.h"
+
 namespace slipstream::tools {
 
 namespace {
@@ -132,7 +134,7 @@ void add_llama_cpp(const fs::path& cache, std::vector<FoundModel>& models) {
 std::optional<fs::path> ollama_blob(const fs::path& store, const fs::path& manifest) {
     std::ifstream file(manifest, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = parse_json_value(text);
     if (!json.is_object() || !json.contains("layers") || !json["layers"].is_array()) return std::nullopt;
     for (const nlohmann::json& layer : json["layers"]) {
         if (!layer.is_object() || layer.value("mediaType", nlohmann::json()) != "application/vnd.ollama.image.model")

@@ -88,7 +88,7 @@ FullHeads read_layer_heads(const JsonFields& layers, std::int64_t layer, const F
     if (own == nullptr) own = layers.object(fmt::format("{:02}", layer).c_str());
     if (own == nullptr) return absent;
     const JsonFields fields(*own, layers.name());
-    for (const auto& [key, value] : own->items())
+    for (const std::string& key : fields.keys())
         if (key != "head_dim" && key != "num_key_value_heads")
             fields.fail("per_layer_config", fmt::format("changes {}, which is not served", key));
     return {fields.integer("num_key_value_heads").value_or(absent.n_kv_heads),
@@ -144,7 +144,7 @@ void read_layers(const JsonFields& fields, HfConfig& result, const HfDefaults& d
     if (fields.integer("num_kv_shared_layers").value_or(0) > 0)
         refuse("layers that use the KV of earlier ones (Gemma 4 E2B and E4B) are");
     if (fields.string("use_bidirectional_attention").value_or("") == "all") refuse("attention that is not causal is");
-    if (const auto* scaling = fields.object("rope_scaling"); scaling != nullptr && !scaling->empty())
+    if (!JsonFields(fields.object("rope_scaling"), fields.name()).keys().empty())
         refuse("rope_scaling in a configuration of Gemma 4 (use rope_parameters) is");
     ModelConfig& config = result.model;
     check_dense_part(config, "intermediate_size");

@@ -20,6 +20,7 @@
 #include "runtime/formats/experts_fields.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
+#include "runtime/formats/hf_windows.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 
@@ -48,17 +49,13 @@ std::vector<bool> periodic(std::int64_t n_layers, std::int64_t interval) {
 }
 
 std::vector<bool> recurrent_layers(const JsonFields& fields, std::int64_t n_layers) {
-    const auto* types = fields.find("layer_types");
-    if (types == nullptr) {
+    if (fields.find("layer_types") == nullptr) {
         const std::int64_t interval = fields.integer("full_attention_interval").value_or(kInterval);
         if (interval < 1) fields.fail("full_attention_interval", fmt::format("is {}", interval));
         return periodic(n_layers, interval);
     }
-    if (!types->is_array() || std::ssize(*types) != n_layers)
-        fields.fail("layer_types", fmt::format("is not a list of {} layers", n_layers));
     std::vector<bool> is_recurrent;
-    for (const auto& type : *types) {
-        const std::string text = type.is_string() ? type.get<std::string>() : "?";
+    for (const std::string& text : read_layer_types(fields, n_layers)) {
         if (text != "linear_attention" && text != "full_attention")
             throw Unsupported(
                 fmt::format("{}: layer type \"{}\" is not served (served: linear_attention, full_attention)",

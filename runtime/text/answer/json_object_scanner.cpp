@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/text/json_parser.h"
+
 namespace slipstream {
 
 namespace {
@@ -128,7 +130,7 @@ void JsonObjectScanner::end_value() {
 }
 
 bool JsonObjectScanner::is_valid() const {
-    return json::accept(text_);  // numbers, words, escapes and UTF-8, which step() does not look at
+    return !parse_json_value(text_).is_discarded();  // numbers, words, escapes and UTF-8, which step() does not look at
 }
 
 std::optional<std::string_view> JsonObjectScanner::member(std::string_view key) const {
@@ -139,7 +141,7 @@ std::optional<std::string_view> JsonObjectScanner::member(std::string_view key) 
 
 std::optional<std::string> json_string_text(std::string_view text) {
     if (!text.starts_with('"')) return std::nullopt;
-    const json value = json::parse(text, nullptr, false);
+    const json value = parse_json_value(text);
     if (!value.is_string()) return std::nullopt;
     return value.get<std::string>();
 }

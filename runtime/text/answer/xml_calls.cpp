@@ -11,6 +11,7 @@
 
 #include "runtime/text/answer/call_reader.h"
 #include "runtime/text/answer/json_object_scanner.h"
+#include "runtime/text/json_parser.h"
 
 namespace slipstream {
 
@@ -107,7 +108,7 @@ std::string to_json(const std::string& value, const AllowedTypes& types) {
     if (types.boolean && (value == "True" || value == "False")) return value == "True" ? "true" : "false";
     // The scanner bounds the depth and refuses a NUL, at which the parser would stop.
     if (!is_json_object("{\"value\":" + value + "}")) return to_json_string(value);
-    const json parsed = json::parse(value, nullptr, false);
+    const json parsed = parse_json_value(value);
     return types.allow(parsed) ? value : to_json_string(value);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
+#include "runtime/text/json_parser.h"
 
 namespace slipstream::jinja {
 
@@ -234,45 +235,46 @@ namespace {
 // shallow.
 constexpr std::size_t kMaxDepth = 100;
 
-class Reader {
+class Reader final : public JsonHandler {
 public:
     Reader(std::string_view what, Runtime* runtime, Origin origin) : what_(what), runtime_(runtime), origin_(origin) {}
 
-    bool null() { return add(Value::none()); }
-    bool boolean(bool value) { return add(Value(value)); }
-    bool number_integer(std::int64_t value) { return add(Value(value)); }
-    bool number_unsigned(std::uint64_t value) {
+    bool null() override { return add(Value::none()); }
+    bool boolean(bool value) override { return add(Value(value)); }
+    bool number_integer(std::int64_t value) override { return add(Value(value)); }
+    bool number_unsigned(std::uint64_t value) override {
         if (value > std::uint64_t{INT64_MAX}) return long_integer(fmt::format("{}", value));
         return add(Value(static_cast<std::int64_t>(value)));
     }
-    bool number_float(double value, const std::string& text) {
+    bool number_float(double value, const std::string& text) override {
         // A number of digits only is an integer that nlohmann's types could not hold.
         if (text.find_first_of(".eE") == std::string::npos) return long_integer(text);
         return add(Value(value));
     }
-    bool string(std::string& value) { return add(text(value)); }
-    bool binary(nlohmann::json::binary_t& /*value*/) { CHECK(false, "JSON text holds no binary values"); }
+    bool string(std::string& value) override { return add(text(value)); }
+    bool binary(nlohmann::json::binary_t& /*value*/) override { CHECK(false, "JSON text holds no binary values"); }
 
-    bool start_object(std::size_t /*size*/) { return open(Kind::Dict); }
-    bool start_array(std::size_t /*size*/) { return open(Kind::List); }
-    bool key(std::string& name) {
+    bool start_object(std::size_t /*size*/) override { return open(Kind::Dict); }
+    bool start_array(std::size_t /*size*/) override { return open(Kind::List); }
+    bool key(std::string& name) override {
         open_.back().key = text(name);
         return true;
     }
-    bool end_object() {
+    bool end_object() override {
         Dict items = std::move(open_.back().dict);
         Value dict = runtime_ != nullptr ? runtime_->dict(std::move(items)) : Value::dict(std::move(items));
         open_.pop_back();
         return add(std::move(dict));
     }
-    bool end_array() {
+    bool end_array() override {
         std::vector<Value> items = std::move(open_.back().items);
         n_open_ -= items.size();
         Value list = runtime_ != nullptr ? runtime_->list(std::move(items)) : Value::list(std::move(items));
         open_.pop_back();
         return add(std::move(list));
     }
-    bool parse_error(std::size_t at, const std::string& /*token*/, const nlohmann::json::exception& /*error*/) {
+    bool parse_error(std::size_t at, const std::string& /*token*/,
+                     const nlohmann::json::exception& /*error*/) override {
         fail("{}: not JSON at byte {}", what_, at);
     }
 
@@ -326,7 +328,7 @@ private:
 
 Value parse_json(std::string_view text, std::string_view what, Runtime* runtime, Origin origin) {
     Reader reader(what, runtime, origin);
-    nlohmann::json::sax_parse(text, &reader);
+    parse_json_events(text, reader);
     return reader.take();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
@@ -65,36 +66,36 @@ struct TekkenFile {
 };
 
 /// Reads a tekken.json in one pass. Throws FormatError if an entry of `vocab` is broken.
-class TekkenReader : public JsonBuilder {
+class TekkenReader final : public JsonBuilder {
 public:
     TekkenReader(std::string_view text, std::string_view name, TekkenFile& file)
         : JsonBuilder(text, name), file_(file) {}
 
-    bool null() {
+    bool null() override {
         if (state_ == State::Outside) return JsonBuilder::null();
         return field_ == Field::Text ? end_field() : refuse();
     }
-    bool boolean(bool value) { return state_ == State::Outside ? JsonBuilder::boolean(value) : refuse(); }
-    bool number_integer(std::int64_t value) {
+    bool boolean(bool value) override { return state_ == State::Outside ? JsonBuilder::boolean(value) : refuse(); }
+    bool number_integer(std::int64_t value) override {
         return state_ == State::Outside ? JsonBuilder::number_integer(value) : refuse();
     }
-    bool number_unsigned(std::uint64_t value) {
+    bool number_unsigned(std::uint64_t value) override {
         if (state_ == State::Outside) return JsonBuilder::number_unsigned(value);
         if (field_ != Field::Rank || rank_) return refuse();
         rank_ = value;
         return end_field();
     }
-    bool number_float(double value, const std::string& text) {
+    bool number_float(double value, const std::string& text) override {
         return state_ == State::Outside ? JsonBuilder::number_float(value, text) : refuse();
     }
-    bool string(std::string& value) {
+    bool string(std::string& value) override {
         if (state_ == State::Outside) return JsonBuilder::string(value);
         if (field_ == Field::Text) return end_field();
         if (field_ != Field::Bytes || bytes_) return refuse();
         bytes_ = decode_base64(value);
         return bytes_ && !bytes_->empty() ? end_field() : refuse();
     }
-    bool key(std::string& key) {
+    bool key(std::string& key) override {
         if (state_ == State::Outside) return JsonBuilder::key(key);
         field_ = key == "rank"          ? Field::Rank
                  : key == "token_bytes" ? Field::Bytes
@@ -102,7 +103,7 @@ public:
                                         : Field::None;
         return field_ != Field::None || refuse();
     }
-    bool start_object(std::size_t size) {
+    bool start_object(std::size_t size) override {
         if (state_ == State::Outside) return JsonBuilder::start_object(size);
         if (state_ == State::InEntry) return refuse();
         state_ = State::InEntry;
@@ -110,13 +111,13 @@ public:
         bytes_.reset();
         return true;
     }
-    bool start_array(std::size_t size) {
+    bool start_array(std::size_t size) override {
         if (state_ != State::Outside) return refuse();
         if (depth() != 1 || key_at(0) != "vocab") return JsonBuilder::start_array(size);
         state_ = State::InVocabulary;
         return JsonBuilder::null();  // keeps the key, so that a second "vocab" is refused
     }
-    bool end_object() {
+    bool end_object() override {
         if (state_ == State::Outside) return JsonBuilder::end_object();
         if (!rank_ || !bytes_ || *rank_ != file_.ends.size()) return refuse();
         file_.bytes += *bytes_;
@@ -124,7 +125,7 @@ public:
         state_ = State::InVocabulary;
         return true;
     }
-    bool end_array() {
+    bool end_array() override {
         if (state_ == State::Outside) return JsonBuilder::end_array();
         state_ = State::Outside;
         return true;
@@ -154,7 +155,7 @@ private:
 TekkenFile read_tekken(std::string_view text, const std::string& name) {
     TekkenFile file;
     TekkenReader reader(text, name, file);
-    nlohmann::json::sax_parse(text, &reader);
+    parse_json_events(text, reader);
     file.rest = reader.take();
     if (!file.rest.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
     return file;
@@ -223,7 +224,7 @@ std::vector<std::string> listed_special_tokens(const TekkenFile& file, const Tek
         const auto spelling = fields.string("token_str");
         if (!spelling || spelling->empty()) fields.fail("token_str", "is missing");
         static_cast<void>(fields.boolean("is_control"));
-        std::string& listed = spellings[static_cast<std::size_t>(rank)];
+        std::string& listed = spellings[rank];
         if (!listed.empty()) fields.fail("rank", fmt::format("is {} in two tokens", rank));
         listed = *spelling;
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
@@ -57,40 +58,40 @@ struct TokenizerJsonFile {
 
 using Form = JsonEntries::Form;
 
-class FileReader : public JsonBuilder {
+class FileReader final : public JsonBuilder {
 public:
     FileReader(std::string_view text, std::string_view name, TokenizerJsonFile& file)
         : JsonBuilder(text, name), file_(file) {}
 
-    bool null() { return bulk_ != nullptr ? refuse() : JsonBuilder::null(); }
-    bool boolean(bool value) { return bulk_ != nullptr ? refuse() : JsonBuilder::boolean(value); }
-    bool number_integer(std::int64_t value) {
+    bool null() override { return bulk_ != nullptr ? refuse() : JsonBuilder::null(); }
+    bool boolean(bool value) override { return bulk_ != nullptr ? refuse() : JsonBuilder::boolean(value); }
+    bool number_integer(std::int64_t value) override {
         return bulk_ != nullptr ? number(static_cast<double>(value)) : JsonBuilder::number_integer(value);
     }
-    bool number_unsigned(std::uint64_t value) {
+    bool number_unsigned(std::uint64_t value) override {
         return bulk_ != nullptr ? number(static_cast<double>(value)) : JsonBuilder::number_unsigned(value);
     }
-    bool number_float(double value, const std::string& text) {
+    bool number_float(double value, const std::string& text) override {
         return bulk_ != nullptr ? number(value) : JsonBuilder::number_float(value, text);
     }
-    bool string(std::string& value) {
+    bool string(std::string& value) override {
         if (bulk_ == nullptr) return JsonBuilder::string(value);
         // Strings are allowed only as a merge written as one line, and inside a pair.
         return bulk_->form == Form::Array && (in_pair_ || bulk_ == &file_.merges) ? text(value) : refuse();
     }
-    bool key(std::string& key) { return bulk_ != nullptr ? text(key) : JsonBuilder::key(key); }
-    bool start_object(std::size_t size) {
+    bool key(std::string& key) override { return bulk_ != nullptr ? text(key) : JsonBuilder::key(key); }
+    bool start_object(std::size_t size) override {
         if (bulk_ != nullptr) return refuse();
         return begins_bulk(Form::Object) || JsonBuilder::start_object(size);
     }
-    bool start_array(std::size_t size) {
+    bool start_array(std::size_t size) override {
         if (bulk_ == nullptr) return begins_bulk(Form::Array) || JsonBuilder::start_array(size);
         if (bulk_->form != Form::Array || std::exchange(in_pair_, true)) return refuse();
         pair_begin_ = bulk_->size();
         return true;
     }
-    bool end_object() { return bulk_ != nullptr ? end_bulk() : JsonBuilder::end_object(); }
-    bool end_array() {
+    bool end_object() override { return bulk_ != nullptr ? end_bulk() : JsonBuilder::end_object(); }
+    bool end_array() override {
         if (bulk_ == nullptr) return JsonBuilder::end_array();
         return std::exchange(in_pair_, false) ? end_pair() : end_bulk();
     }
@@ -144,7 +145,7 @@ private:
 TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_view name) {
     TokenizerJsonFile file;
     FileReader reader(text, name, file);
-    nlohmann::json::sax_parse(text, &reader);
+    parse_json_events(text, reader);
     file.rest = reader.take();
     if (!file.rest.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
     if (!file.rest.contains("model"))
@@ -180,7 +181,7 @@ bool read_pairs(std::string_view text, JsonEntries& entries) {
         text.remove_prefix(stop - text.data());
         if (is_plain)
             entries.add(key, id);
-        else if (const auto json = nlohmann::json::parse(fmt::format("\"{}\"", key), nullptr, false); json.is_string())
+        else if (const auto json = parse_json_value(fmt::format("\"{}\"", key)); json.is_string())
             entries.add(json.get_ref<const std::string&>(), id);
         else
             return false;

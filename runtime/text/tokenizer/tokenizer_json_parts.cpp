@@ -7,7 +7,9 @@
 #include <charconv>
 
 #include "kernels/base/error.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
@@ -39,6 +41,10 @@ std::optional<std::string> token_text(const JsonFields& fields, const char* key)
 
 }  // namespace
 
+void refuse_part(const std::string& where, std::string_view what) {
+    throw Unsupported(fmt::format("{}: {} is not known to this version", where, printable(what)));
+}
+
 TokenizerSettings read_tokenizer_settings(std::string_view text, const std::string& name) {
     TokenizerSettings settings;
     const nlohmann::json json = parse_json_object(text, name);
@@ -62,6 +68,23 @@ TokenizerSettings read_tokenizer_settings(std::string_view text, const std::stri
 namespace {
 
 using nlohmann::json;
+
+/// Returns the field "type" of a part. Throws FormatError if the part is not an object or has no such field; `where`
+/// names the part in the message.
+std::string type_of(const json& part, const std::string& where) {
+    if (!part.is_object()) throw FormatError(fmt::format("{}: is not an object", where));
+    const JsonFields fields(part, where);
+    const auto type = fields.string("type");
+    if (!type) fields.fail("type", "is missing");
+    return *type;
+}
+
+const json& list_field(const json& part, const char* key, const std::string& where) {
+    const auto found = part.find(key);
+    if (found == part.end() || !found->is_array())
+        throw FormatError(fmt::format("{}: field {} is not a list", where, key));
+    return *found;
+}
 
 TokenId to_id(const json& value, const JsonFields& fields, const char* key) {
     const std::int64_t id = fields.to_integer(value, key);

@@ -1,17 +1,12 @@
-// Readers of the small parts of a tokenizer.json, and of tokenizer_config.json. This header includes the whole JSON
-// header, so only .cpp files that read JSON should include it.
+// Readers of the small parts of a tokenizer.json, and of tokenizer_config.json.
 #pragma once
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "kernels/base/error.h"
-#include "runtime/text/json_fields.h"
 #include "runtime/text/tokenizer/pipeline_tokenizer.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
@@ -56,28 +51,7 @@ struct TokenDecoding {
 /// its id; `name` is the name of the file, for messages. Throws FormatError if it is broken.
 [[nodiscard]] AddedToken read_added_token(const nlohmann::json& json, TokenId id, const std::string& name);
 
-// Helpers that the readers of the parts of a tokenizer.json share.
-
-[[noreturn]] inline void refuse_part(const std::string& where, std::string_view what) {
-    throw Unsupported(fmt::format("{}: {} is not known to this version", where, printable(what)));
-}
-
-/// Returns the field "type" of a part. Throws FormatError if the part is not an object or has no such field; `where`
-/// names the part in the message.
-[[nodiscard]] inline std::string type_of(const nlohmann::json& part, const std::string& where) {
-    if (!part.is_object()) throw FormatError(fmt::format("{}: is not an object", where));
-    const JsonFields fields(part, where);
-    const auto type = fields.string("type");
-    if (!type) fields.fail("type", "is missing");
-    return *type;
-}
-
-[[nodiscard]] inline const nlohmann::json& list_field(const nlohmann::json& part, const char* key,
-                                                      const std::string& where) {
-    const auto found = part.find(key);
-    if (found == part.end() || !found->is_array())
-        throw FormatError(fmt::format("{}: field {} is not a list", where, key));
-    return *found;
-}
+/// Throws an Unsupported that says that `what`, in the part `where`, is not known.
+[[noreturn]] void refuse_part(const std::string& where, std::string_view what);
 
 }  // namespace slipstream

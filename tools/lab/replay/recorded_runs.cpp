@@ -4,8 +4,10 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "runtime/text/json_builder.h"
 #include "runtime/text/json_fields.h"
 
 namespace slipstream::tools {
