@@ -11,16 +11,17 @@ the end; every third point by `--session F` alone. Kinds of points:
     last     within the last prefill chunks
     twice    at two random times, the second one in the run that goes on
 Prints a table of: kind, place, time of the kill, prompt tokens that were read (`resumed_tokens`), and the computing that
-was lost, in two measures: seconds of prefill of all runs together less those of one run in one go, which on a busy machine
-vary by as much as its load does; and the seconds before the last kill less those of the tokens that were read, as if all
-tokens took the same time.
+was lost, in two measures: processor seconds of all runs together less those of one run in one go, with what each start
+takes to load the model, which a busy machine changes little; and seconds of prefill by the clock, all runs together less
+one run, which vary by as much as the load does. The time of a kill is a share of the processor time of one run in one go,
+over its threads.
 
 A run that comes to its end before the kill is marked. `naming` needs a C compiler, and a prompt that goes layer by layer: a preloaded library ends the program before that write."""
 import argparse
 import json
 import os
 import random
-import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -62,6 +63,22 @@ def build_shim(folder):
     return library
 
 
+def children_seconds():
+    """Processor seconds of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def process_seconds(pid):
+    """Processor seconds of a running process; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Runs:
     def __init__(self, args, folder):
         self.args = args
@@ -73,18 +90,20 @@ class Runs:
         return os.path.join(self.folder, name)
 
     def whole(self, place):
-        """One run in one go: text, seconds of its prompt, prompt tokens."""
+        """One run in one go: text, seconds of its prompt, prompt tokens, processor seconds."""
         stats = self.file("whole.json")
+        before = children_seconds()
         done = subprocess.run(self.command + shlex.split(place) + ["--stats", stats], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
         if done.returncode != 0:
             sys.exit(f"the run that is left alone ended with {done.returncode}: {done.stderr.decode()}")
         with open(stats, encoding="utf-8") as file:
             figures = json.load(file)
-        return done.stdout, figures["prefill_seconds"], figures["prompt_tokens"]
+        return done.stdout, figures["prefill_seconds"], figures["prompt_tokens"], children_seconds() - before
 
     def start(self, options, environment=None):
-        """Starts a run; returns it, and when its prompt began: a line on stderr, or the session file, says so."""
+        """Starts a run; returns it, when its prompt began, as a line on stderr or the session file says, and its processor
+        seconds until then."""
         session = self.file("s")
         is_old = os.path.exists(session)
         err = open(self.file("err"), "wb+")
@@ -96,12 +115,13 @@ class Runs:
                 if is_old and b"going on with" in file.read():
                     break
             time.sleep(0.005)
-        return process, time.monotonic(), err
+        return process, time.monotonic(), process_seconds(process.pid), err
 
     def kill(self, options, after, how, environment=None):
-        """Runs until `after` seconds of the prompt have passed; returns the seconds of the prompt, and stderr."""
-        process, began, err = self.start(options, environment)
-        while process.poll() is None and (after is None or time.monotonic() - began < after):
+        """Runs until the prompt has taken `after` processor seconds; returns the seconds of the prompt by the clock, the
+        exit code, and stderr."""
+        process, began, used, err = self.start(options, environment)
+        while process.poll() is None and (after is None or process_seconds(process.pid) - used < after):
             time.sleep(0.01)
         seconds = time.monotonic() - began
         if process.poll() is None:
@@ -121,22 +141,14 @@ class Runs:
             return done.stdout, json.load(file), done.stderr.decode()
 
 
-def resumed_before(kills):
-    """Prompt tokens that the run which was killed last had read: a line on stderr says it."""
-    for line in kills[-1]["says"]:
-        found = re.search(r"(\d+) of \d+ prompt tokens are read", line)
-        if found:
-            return int(found.group(1))
-    return 0
-
-
-def run_point(runs, point, place, expected, whole_seconds, n_prompt, draw, shim):
+def run_point(runs, point, place, expected, whole_seconds, n_prompt, whole_used, draw, shim):
     for name in ("s", "s.prompt"):
         if os.path.exists(runs.file(name)):
             os.remove(runs.file(name))
     options = runs.command + shlex.split(place) + ["--session", runs.file("s")]
     how = signal.SIGINT if point["number"] % 4 == 3 else signal.SIGKILL
     spent = 0.0
+    used = children_seconds()
     kills = []
     times = {"random": [draw.uniform(0.1, 0.95)], "early": [draw.uniform(0.005, 0.03)], "last": [draw.uniform(0.97, 0.99)],
              "twice": [draw.uniform(0.1, 0.5), draw.uniform(0.1, 0.4)], "naming": [None]}[point["kind"]]
@@ -146,7 +158,7 @@ def run_point(runs, point, place, expected, whole_seconds, n_prompt, draw, shim)
             n_chunks = (n_prompt - 1) // 512 + 1
             environment = dict(os.environ, LD_PRELOAD=shim, KILL_BYTES=str(16 * (1 + n_chunks)),
                                KILL_COUNT=str(draw.randint(2, 3)))
-        seconds, code, err = runs.kill(options, None if at is None else at * whole_seconds, how, environment)
+        seconds, code, err = runs.kill(options, None if at is None else at * whole_used, how, environment)
         spent += seconds
         kills.append({"seconds": round(seconds, 1), "code": code,
                       "says": [line for line in err.splitlines() if "keeps" in line or "anew" in line or "are read" in line]})
@@ -157,12 +169,11 @@ def run_point(runs, point, place, expected, whole_seconds, n_prompt, draw, shim)
     same = text == expected
     resumed = figures["prompt"]["resumed_tokens"] if figures else None
     lost = spent + figures["prefill_seconds"] - whole_seconds if figures else None
-    at_kill = sum(kill["seconds"] for kill in kills[-1:]) + (resumed_before(kills) / n_prompt * whole_seconds)
-    by_tokens = round(at_kill - resumed / n_prompt * whole_seconds, 1) if figures else None
+    lost_used = round(children_seconds() - used - whole_used, 1) if figures else None
     left = [name for name in os.listdir(runs.folder) if name.startswith("s.")]
     return {**point, "place": place, "signal": how.name, "alone": is_alone, "kills": kills, "side_file": side, "resumed_tokens": resumed,
             "prompt_tokens": n_prompt, "lost_seconds": None if lost is None else round(lost, 1),
-            "lost_by_tokens": by_tokens, "same": same, "left": [name for name in left if name != "stats.json"],
+            "lost_processor_seconds": lost_used, "same": same, "left": [name for name in left if name != "stats.json"],
             "says": [line for line in err.splitlines() if "anew" in line or "going on" in line]}
 
 
@@ -187,18 +198,18 @@ def main():
         shim = build_shim(folder)
         whole = {}
         kinds = args.kinds.split(",")
-        print("| point | place | killed at, s | resumed_tokens | lost, s | by tokens, s | same text |\n|---|---|---|---|---|---|---|", flush=True)
+        print("| point | place | killed at, s | resumed_tokens | lost, processor s | lost, s | same text |\n|---|---|---|---|---|---|---|", flush=True)
         for number in range(args.points):
             place = places[number % len(places)]
             if place not in whole:
                 whole[place] = runs.whole(place)
-            text, seconds, n_prompt = whole[place]
+            text, seconds, n_prompt, used = whole[place]
             kind = kinds[(number // len(places)) % len(kinds)]
-            done = run_point(runs, {"number": number, "kind": kind}, place, text, seconds, n_prompt, draw, shim)
+            done = run_point(runs, {"number": number, "kind": kind}, place, text, seconds, n_prompt, used, draw, shim)
             results.append(done)
             at = " + ".join(str(kill["seconds"]) + (" (its end)" if kill["code"] == 0 else "") for kill in done["kills"])
             print(f"| {kind}, {done['signal']}{', --session alone' if done['alone'] else ''} | {place or 'resident'} | {at} of {seconds:.1f} | "
-                  f"{done['resumed_tokens']} of {n_prompt} | {done['lost_seconds']} | {done['lost_by_tokens']} | {'yes' if done['same'] else 'NO'} |", flush=True)
+                  f"{done['resumed_tokens']} of {n_prompt} | {done['lost_processor_seconds']} of {used:.1f} | {done['lost_seconds']} | {'yes' if done['same'] else 'NO'} |", flush=True)
             if args.json:
                 with open(args.json, "w", encoding="utf-8") as file:
                     json.dump(results, file, indent=1)
