@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "tests/support/tiny_model.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_drafter.h"
+#include "tools/engine/view_acceptance.h"
 #include "tools/machine/host.h"
 
 namespace slipstream::tools {
@@ -54,6 +57,7 @@ protected:
         ComputeOptions options{.context_tokens = context_tokens_,
                                .n_threads = 1,
                                .devices = choose_devices(others_.empty() ? "cpu" : "cpu,cpu")};
+        options.tables_folder = tables_folder_;
         options.offload = offload_;
         options.offload.host_memory = 1024 * kMiB;
         options.offload.devices = others_;
@@ -84,6 +88,7 @@ protected:
     OffloadOptions offload_;
     std::vector<DeviceLimits> others_;  // of devices beside the first
     DraftSettings draft_;
+    std::optional<std::filesystem::path> tables_folder_;
     CheckPasses check_ = CheckPasses::No;
     double link_ = 1e8;
     std::string said_, details_;
@@ -264,18 +269,38 @@ TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
     EXPECT_EQ(said_, "");
 }
 
-// Of equally many tokens, codes of 4 bits are never assumed to be better than the rows that they stand for.
-TEST(ViewAcceptance, OfPagesIsNeverAboveThatOfRows) {
-    double before = 0.0;
-    for (std::int64_t tokens = 208; tokens <= 16384; tokens += 8) {
-        const double rows = assumed_view_acceptance(ViewType::Rows, tokens, 16384);
-        const double pages = assumed_view_acceptance(ViewType::Q4, tokens, 16384);
-        EXPECT_LE(pages, rows) << tokens;
-        EXPECT_GE(pages, before) << tokens;
-        before = pages;
-    }
-    EXPECT_EQ(assumed_view_acceptance(ViewType::Rows, 16384, 16384), 1.0);
-    EXPECT_LT(before, 1.0);
+// What earlier texts taught of views counts instead of the prior alone: where the target rejected more, a view has to
+// save more before it pays. Tokens that are drawn from a view never depend on it.
+TEST_F(DraftChoice, WhatTextsTaughtOfViewsCounts) {
+    const TempFolder folder;
+    tables_folder_ = folder.path();
+    context_tokens_ = 8192;
+    draft_.find_model = {};
+    draft_.options.view.budget_tokens = 0;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    const auto count_links_that_take_a_view = [&] {
+        int n = 0;
+        for (link_ = 4e9; link_ > 1e6; link_ /= 2) n += choose(40 * kMiB).options.has(SourceKind::Retrieval) ? 1 : 0;
+        return n;
+    };
+    const int by_prior = count_links_that_take_a_view();
+    EXPECT_THAT(details_, HasSubstr("(an acceptance of 0.930 is assumed)"));
+    const std::unique_ptr<ModelFiles> files = ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target");
+    const KeptViewAcceptance kept(folder.path(), *files, [](std::string_view line) { FAIL() << line; });
+    ViewAcceptance learnt;
+    for (int text = 0; text < 50; ++text) learnt.learn(1000, 500, 0.93);
+    kept.write(learnt);
+    const int by_texts = count_links_that_take_a_view();
+    EXPECT_THAT(details_, HasSubstr(fmt::format("(an acceptance of {:.3f} is learnt from earlier texts)",
+                                                1.0 - 0.07 * learnt.factor())));
+    EXPECT_GT(by_prior, by_texts);
+    EXPECT_GT(by_texts, 0);
+
+    link_ = 1e6;
+    draft_.automatic = false;
+    draft_.options.child_rule = draft::ChildRule::Draw;
+    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 2048);
+    EXPECT_THAT(details_, Not(HasSubstr("learnt")));
 }
 
 // All drafters of a target have one view, which is chosen by the options of the first that has one.

@@ -59,6 +59,12 @@ void add_expert_figures(TableReader fields, SectionFacts& facts) {
     facts.figures = {{"n_layers", read.layers.size()}, {"n_tokens", read.n_tokens()}};
 }
 
+// Adds what a section says of drafts over a KV view (engine/view_acceptance.h) to `facts`.
+void add_view_figures(TableReader fields, SectionFacts& facts) {
+    facts.what = "acceptance over a KV view";
+    facts.figures = {{"n_tokens", ViewAcceptance::read(std::move(fields)).n_tokens()}};
+}
+
 SectionFacts section_facts(const TableFile& file, const std::string& name) {
     const TableReader fields = file.section(name).value();
     SectionFacts facts{.name = name, .bytes = fields.copy().bytes().size(), .what = "", .figures = {}};
@@ -68,6 +74,8 @@ SectionFacts section_facts(const TableFile& file, const std::string& name) {
         add_corpus_figures(fields, facts);
     } else if (name == kExpertCountsKind) {
         add_expert_figures(fields, facts);
+    } else if (name == kViewAcceptanceKind) {
+        add_view_figures(fields, facts);
     } else if (draft::find_source(name)) {
         facts.what = fmt::format("of the source {}", name);
     } else if (name.starts_with("calibration")) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -29,6 +28,7 @@
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planned_seconds.h"
 #include "tools/engine/planner.h"
+#include "tools/engine/view_acceptance.h"
 #include "tools/machine/host.h"
 
 namespace slipstream::tools {
@@ -63,34 +63,6 @@ constexpr std::int64_t kPagedPercent = 25;
 constexpr std::int64_t kLeastPagedTokens = 512;
 constexpr std::int64_t kViewSlack = 128;       // rows for commits while a rebuild of the view is due
 constexpr std::int64_t kViewBuiltOnce = 1024;  // rows that a view which is never rebuilt can gain
-
-// Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
-// Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
-//   6 and 25 %    512 positions each, standard errors 0.009 to 0.017 (runtime/NOTES.md, "KV views";
-//                 runtime/measured/views_q4_qwen.json)
-//   50 and 100 %  Pages by an offline experiment with 512 positions each, not by a run of this program; it had 0.953
-//                 for 25 %. Rows of all tokens are the KV itself.
-// 12 % lies between two shares and was not measured.
-struct ShareAcceptance {
-    double share = 0.0;
-    double acceptance = 0.0;
-};
-constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.877}, ShareAcceptance{0.25, 0.941},
-                                     ShareAcceptance{1.0, 1.0}};
-constexpr std::array kPagesAcceptance{ShareAcceptance{0.06, 0.870}, ShareAcceptance{0.25, 0.930},
-                                      ShareAcceptance{0.5, 0.960}, ShareAcceptance{1.0, 0.986}};
-
-// Returns the acceptance at `share`, linear between the logarithms of known shares, and constant outside them.
-double acceptance_at(double share, std::span<const ShareAcceptance> known) {
-    for (std::size_t i = 0; i < known.size(); ++i) {
-        if (share > known[i].share) continue;
-        if (i == 0) break;
-        const ShareAcceptance& below = known[i - 1];
-        const double part = std::log(share / below.share) / std::log(known[i].share / below.share);
-        return below.acceptance + part * (known[i].acceptance - below.acceptance);
-    }
-    return share <= known.front().share ? known.front().acceptance : known.back().acceptance;
-}
 
 // Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes beside passes of
 // `needs`.
@@ -388,6 +360,14 @@ void report_view(const DraftSettings& draft, const ViewOptions& view, const Plac
             fmt::format("kv-budget = {} (of the {} asked for: the context has no more)", view.budget_tokens, asked));
 }
 
+// Returns what earlier texts of the target taught about views: nothing without a folder of tables.
+ViewAcceptance learnt_view_acceptance(const PlacedModel& target, const EngineCallbacks& callbacks) {
+    if (!target.tables_folder()) return {};
+    return KeptViewAcceptance(*target.tables_folder(), target.files(),
+                              [&](std::string_view line) { callbacks.note(line); })
+        .read();
+}
+
 // A view, the nodes of trees beside it, and the planned speed of drafting over it at full context.
 struct WeighedView {
     ViewOptions view;
@@ -400,6 +380,7 @@ struct WeighedView {
 WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
                          std::span<const ViewOptions> views, const PlacedModel& target,
                          const EngineCallbacks& callbacks) {
+    const ViewAcceptance learnt = learnt_view_acceptance(target, callbacks);
     WeighedView best;
     for (const ViewOptions& view : views) {
         run.keep_view(view);
@@ -409,15 +390,16 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
         if (!beside) continue;
         const double seconds_per_draft_token =
             run.resident_seconds(rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind()));
-        const double acceptance = assumed_view_acceptance(view.type, view.budget_tokens, target.context_tokens());
+        const double acceptance = learnt.of(view.type, view.budget_tokens, target.context_tokens());
         const double speed =
             draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t n_drafts) {
                 return beside->pass(n_drafts + 1).seconds + static_cast<double>(n_drafts) * seconds_per_draft_token;
             }).tokens_per_second;
         callbacks.detail(
             fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
-                        "acceptance of {:.3f} is assumed)",
-                        speed, view.budget_tokens, view_type_text(view.type, target.kv_dtype()), acceptance));
+                        "acceptance of {:.3f} is {})",
+                        speed, view.budget_tokens, view_type_text(view.type, target.kv_dtype()), acceptance,
+                        learnt.is_learnt() ? "learnt from earlier texts" : "assumed"));
         if (speed > best.tokens_per_second) best = {view, nodes, speed};
     }
     run.keep_view(std::nullopt);
@@ -560,11 +542,6 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
 }
 
 }  // namespace
-
-double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens) {
-    const double share = static_cast<double>(view_tokens) / static_cast<double>(context_tokens);
-    return type == ViewType::Q4 ? acceptance_at(share, kPagesAcceptance) : acceptance_at(share, kRowsAcceptance);
-}
 
 DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks,
                            CheckPasses check, ProposingHead::LmHead lm_head,

@@ -23,7 +23,4 @@ namespace slipstream::tools {
                                          ProposingHead::LmHead lm_head = ProposingHead::LmHead::OfTarget,
                                          const std::optional<ViewOptions>& shared_view = std::nullopt);
 
-/// Returns the acceptance that planning assumes for a token which is drafted over a view and whose parent is accepted.
-[[nodiscard]] double assumed_view_acceptance(ViewType type, std::int64_t view_tokens, std::int64_t context_tokens);
-
 }  // namespace slipstream::tools

@@ -46,6 +46,7 @@
 #include "tools/engine/sampling_choice.h"
 #include "tools/engine/session.h"
 #include "tools/engine/statistics.h"
+#include "tools/engine/view_acceptance.h"
 #include "tools/engine/ways.h"
 
 namespace slipstream {
@@ -407,7 +408,8 @@ public:
     void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
     void start_clock();
-    /// Saves what drafting has learnt and what the texts chose of experts, as complete() does; for long runs.
+    /// Saves what drafting has learnt, what the target accepted of drafts over a view, and what the texts chose of
+    /// experts, as complete() does; for long runs.
     void keep_tables() const;
     /// Call at the end of the run: calls keep_tables(), reports its back-off as a detail, and fills
     /// `figures`.
@@ -415,6 +417,8 @@ public:
 
 private:
     [[nodiscard]] std::optional<ViewTotals> view_totals() const;
+    [[nodiscard]] SourceTotal view_drafting() const;
+    void learn_view_acceptance() const;
 
     struct Parts;
     std::unique_ptr<Parts> parts_;

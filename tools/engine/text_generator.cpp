@@ -15,6 +15,7 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/plan/pass_items.h"
 #include "runtime/plan/split_plan.h"
+#include "runtime/view/view_builder.h"
 #include "tools/base/amounts.h"
 #include "tools/machine/host.h"
 
@@ -110,10 +111,12 @@ struct TextGenerator::Parts {
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
-    StreamSnapshot before{};    // what streamed before `start`
-    std::int64_t n_built = 0;   // builds of the view before `start`
-    std::int64_t n_reused = 0;  // positions that the running text began with
-    std::int64_t n_timed = 0;   // prompt tokens of which seconds_per_prompt_token is the mean
+    StreamSnapshot before{};                      // what streamed before `start`
+    std::int64_t n_built = 0;                     // builds of the view before `start`
+    std::optional<KeptViewAcceptance> kept_view;  // no value: nothing is learnt of a view
+    SourceTotal learnt{};                         // of the drafting over the view: what kept_view knows already
+    std::int64_t n_reused = 0;                    // positions that the running text began with
+    std::int64_t n_timed = 0;                     // prompt tokens of which seconds_per_prompt_token is the mean
     // That of the prompt with most computed tokens so far; 0: no prompt was computed.
     double seconds_per_prompt_token = 0.0;
 };
@@ -145,7 +148,15 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     parts_->runner = make_runner(*model, needs, callbacks);
     ModelRunner& runner = *parts_->runner;
     drafting.attach(*model, runner);
-    if (runner.view() != nullptr) runner.use_view(true);
+    if (runner.view() != nullptr) {
+        runner.use_view(true);
+        // What is drawn from a view is accepted by another rule, and a window has no prior.
+        if (const auto& folder = model->tables_folder(); folder &&
+                                                         options.draft.options.child_rule != draft::ChildRule::Draw &&
+                                                         runner.view_builder()->options().kind == ViewKind::Retrieval)
+            parts_->kept_view.emplace(*folder, model->files(),
+                                      [callbacks](std::string_view line) { callbacks.note(line); });
+    }
     parts_->prefixes.emplace(runner.sequence(),
                              options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model),
                              callbacks.on_detail);
@@ -280,11 +291,34 @@ void TextGenerator::start_clock() {
 
 void TextGenerator::keep_tables() const {
     parts_->drafting->drafter().save();
+    learn_view_acceptance();
     const KeptExpertCounts* const kept = model().kept_expert_counts();
     if (kept == nullptr) return;
     const std::vector<DistinctExperts> distinct = parts_->runner->distinct_experts();
     if (std::ranges::all_of(distinct, &DistinctExperts::empty)) return;  // no pass has run
     kept->write(parts_->runner->expert_use(), distinct, model().expert_counts());
+}
+
+SourceTotal TextGenerator::view_drafting() const {
+    const SourceTotals totals = sources();
+    for (const SourceTotal& source : totals.totals())
+        if (source.name == draft::source_name(draft::SourceKind::Retrieval)) return source;
+    return {};
+}
+
+void TextGenerator::learn_view_acceptance() const {
+    if (!parts_->kept_view) return;
+    const SourceTotal total = view_drafting();
+    const std::int64_t n_tokens = total.parents - parts_->learnt.parents;
+    const std::int64_t n_text = std::ssize(sequence().tokens());
+    if (n_tokens <= 0 || n_text == 0) return;
+    const std::int64_t n_accepted = total.accepted - parts_->learnt.accepted;
+    const ViewOptions& view = parts_->runner->view_builder()->options();
+    ViewAcceptance acceptance = parts_->kept_view->read();
+    acceptance.learn(n_tokens, std::max<std::int64_t>(n_tokens - n_accepted, 0),
+                     ViewAcceptance::prior(view.type, view.budget_tokens, n_text));
+    parts_->kept_view->write(acceptance);
+    parts_->learnt = total;
 }
 
 std::optional<ViewTotals> TextGenerator::view_totals() const {
@@ -296,10 +330,8 @@ std::optional<ViewTotals> TextGenerator::view_totals() const {
             1.0, static_cast<double>(builder->options().budget_tokens) / static_cast<double>(model().context_tokens())),
         .bytes = parts_->runner->view_bytes(),
         .rebuilds = std::max<std::int64_t>(builder->n_built() - std::max<std::int64_t>(parts_->n_built, 1), 0)};
-    const SourceTotals totals = sources();
-    for (const SourceTotal& source : totals.totals())
-        if (source.name == draft::source_name(draft::SourceKind::Retrieval) && source.parents > 0)
-            view.acceptance = static_cast<double>(source.accepted) / static_cast<double>(source.parents);
+    if (const SourceTotal source = view_drafting(); source.parents > 0)
+        view.acceptance = static_cast<double>(source.accepted) / static_cast<double>(source.parents);
     return view;
 }
 

@@ -1,0 +1,75 @@
+// How many tokens that are drafted over a KV view the target accepts: what planning assumes for a model of which
+// nothing is known, and what its earlier texts taught. Kept in a file in the folder of the tables, one for each model,
+// which draft::TableStore keeps: it is replaced as a whole, and a damaged one is set aside. What a file says changes no
+// text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "draft/tables/table_file.h"
+#include "draft/tables/table_store.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/view/view_builder.h"
+
+namespace slipstream::tools {
+
+/// Kind of the file, FINGERPRINT-view.table, and name of its section.
+inline constexpr std::string_view kViewAcceptanceKind = "view";
+
+/// Acceptance of tokens that are drafted over a KV view and whose parent is accepted: a prior by type and size of the
+/// view, whose rejections are multiplied by one learnt factor. So what was learnt over one view serves for views of
+/// other sizes.
+class ViewAcceptance {
+public:
+    /// Returns the prior for a view of `view_tokens` of `text_tokens` tokens.
+    [[nodiscard]] static double prior(ViewType type, std::int64_t view_tokens, std::int64_t text_tokens);
+    /// Returns what is expected after what was learnt: the prior if that is nothing.
+    [[nodiscard]] double of(ViewType type, std::int64_t view_tokens, std::int64_t text_tokens) const;
+    /// Returns the learnt factor, in [kLeastFactor, kMostFactor]; 1 if nothing was learnt.
+    [[nodiscard]] double factor() const;
+    [[nodiscard]] bool is_learnt() const { return n_tokens_ > 0.0; }
+
+    /// Learns that of `n_tokens` tokens (at least 0) the target rejected `n_rejected`, where the prior accepts a share
+    /// `expected` of them. Earlier tokens lose weight as later ones come.
+    void learn(std::int64_t n_tokens, std::int64_t n_rejected, double expected);
+
+    /// Returns the section of a file for the model with this fingerprint. Fields: u32 version, u64 fingerprint; f32
+    /// tokens, rejected ones, and those of which the prior expects it.
+    [[nodiscard]] draft::TableSection section(std::uint64_t fingerprint) const;
+    /// Reads a section. Throws FormatError if it is damaged, or of a model with another `fingerprint`, if one is given.
+    [[nodiscard]] static ViewAcceptance read(draft::TableReader section,
+                                             std::optional<std::uint64_t> fingerprint = std::nullopt);
+    [[nodiscard]] std::uint64_t n_tokens() const { return static_cast<std::uint64_t>(n_tokens_); }
+
+    static constexpr double kLeastFactor = 0.125;
+    static constexpr double kMostFactor = 8.0;
+
+private:
+    double n_tokens_ = 0.0;
+    double n_rejected_ = 0.0;
+    double n_expected_ = 0.0;  // rejections that the prior expects
+};
+
+/// The file of one model.
+class KeptViewAcceptance {
+public:
+    /// on_note gets a line if the file cannot be used, or written.
+    KeptViewAcceptance(const std::filesystem::path& folder, const ModelFiles& files,
+                       std::function<void(std::string_view)> on_note);
+
+    /// Returns what is kept: nothing learnt if there is no file, or if it cannot be used, with a note.
+    [[nodiscard]] ViewAcceptance read() const;
+    /// Replaces the file. If that fails, gives a note.
+    void write(const ViewAcceptance& acceptance) const;
+
+private:
+    std::uint64_t fingerprint_;
+    std::function<void(std::string_view)> on_note_;
+    draft::TableStore store_;
+};
+
+}  // namespace slipstream::tools
