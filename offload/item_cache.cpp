@@ -48,7 +48,7 @@ ItemCache::ItemCache(Device& device, std::span<std::byte> region, std::span<cons
         n_slots += slots.slots.size();
     }
     place_slots(groups, [&](std::size_t group, std::int32_t slot, std::size_t offset) {
-        groups_[group].slots[static_cast<std::size_t>(slot)].offset = offset;
+        groups_[group].slots[slot].offset = offset;
     });
     loaded_.reserve(n_slots);
 }
@@ -75,9 +75,9 @@ bool ItemCache::is_full() const {
 }
 
 void ItemCache::free_slot(std::int64_t group, std::int32_t item) {
-    Slots& slots = groups_[static_cast<std::size_t>(group)];
-    std::int32_t& number = slots.slot_of[static_cast<std::size_t>(item)];
-    slots.slots[static_cast<std::size_t>(number)].item = -1;
+    Slots& slots = groups_[group];
+    std::int32_t& number = slots.slot_of[item];
+    slots.slots[number].item = -1;
     number = -1;
     --slots.n_held;
 }
@@ -92,7 +92,7 @@ void ItemCache::evict(std::int64_t group, std::int32_t item, Stream& compute) {
 
 void ItemCache::load(std::int64_t group, std::int32_t item, const TransferItem& copy) {
     CHECK(!holds(group, item) && has_free_slot(group), "item {} of group {} has a slot, or there is none", item, group);
-    Slots& slots = groups_[static_cast<std::size_t>(group)];
+    Slots& slots = groups_[group];
     CHECK(copy.source != nullptr && copy.bytes > 0 && copy.bytes <= slots.item_bytes && copy.after == nullptr,
           "{} bytes into a slot of {}", copy.bytes, slots.item_bytes);
     const auto free = std::ranges::find(slots.slots, -1, &Slot::item);
@@ -101,7 +101,7 @@ void ItemCache::load(std::int64_t group, std::int32_t item, const TransferItem& 
     free->copied_use = copies_->record(*free->copied);
     free->has_arrived = false;
     free->item = item;  // from here on it has the slot: if an earlier call throws, it has not
-    slots.slot_of[static_cast<std::size_t>(item)] = static_cast<std::int32_t>(free - slots.slots.begin());
+    slots.slot_of[item] = static_cast<std::int32_t>(free - slots.slots.begin());
     ++slots.n_held;
     loaded_.push_back({group, item});
 }
@@ -109,7 +109,7 @@ void ItemCache::load(std::int64_t group, std::int32_t item, const TransferItem& 
 const std::byte* ItemCache::acquire(std::int64_t group, std::int32_t item, Stream& compute) {
     const std::int32_t number = slot_number(group, item);
     CHECK(number >= 0, "item {} of group {} has no slot", item, group);
-    Slot& slot = groups_[static_cast<std::size_t>(group)].slots[static_cast<std::size_t>(number)];
+    Slot& slot = groups_[group].slots[number];
     if (!slot.has_arrived) {
         compute.wait(*slot.copied, slot.copied_use);
         slot.has_arrived = slot.copied->completed() >= slot.copied_use;
@@ -136,7 +136,7 @@ void ItemCache::drop_loaded(Stream& compute) {
 CopyTimes ItemCache::copy_times(std::int64_t group, std::int32_t item) const {
     const std::int32_t number = slot_number(group, item);
     CHECK(is_timed_ && number >= 0, "times of item {} of group {}", item, group);
-    const Slot& slot = groups_[static_cast<std::size_t>(group)].slots[static_cast<std::size_t>(number)];
+    const Slot& slot = groups_[group].slots[number];
     const auto end = slot.copied->completed() >= slot.copied_use ? completion_time(*slot.copied) : std::nullopt;
     return {slot.enqueued, end.value_or(std::chrono::steady_clock::now()), end.has_value()};
 }

@@ -37,11 +37,11 @@ struct BasicTensorView {
 
     [[nodiscard]] bool empty() const { return data == nullptr; }
     /// Length of the last dimension.
-    [[nodiscard]] std::int64_t cols() const { return rank == 0 ? 0 : shape[static_cast<std::size_t>(rank - 1)]; }
+    [[nodiscard]] std::int64_t cols() const { return rank == 0 ? 0 : shape[rank - 1]; }
     /// Product of all dimensions but the last.
     [[nodiscard]] std::int64_t rows() const {
         std::int64_t n = rank == 0 ? 0 : 1;
-        for (int i = 0; i + 1 < rank; ++i) n *= shape[static_cast<std::size_t>(i)];
+        for (int i = 0; i + 1 < rank; ++i) n *= shape[i];
         return n;
     }
     [[nodiscard]] Byte* row(std::int64_t index) const {

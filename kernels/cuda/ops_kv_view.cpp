@@ -58,8 +58,8 @@ void gather_rows(ExecRef exec, const KvGatherArgs& args, GroupRows rows) {
             std::byte* to = args.to[move.to / kChunkGroups];
             CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} are not aligned to {} bytes",
                   move.from, move.to, kAlignBytes);
-            moves[static_cast<std::size_t>(i)] = {from + group_offset(args.shape, move.head, move.from, rows),
-                                                  to + group_offset(args.shape, move.head, move.to, rows)};
+            moves[i] = {from + group_offset(args.shape, move.head, move.from, rows),
+                        to + group_offset(args.shape, move.head, move.to, rows)};
         }
         const KvGatherLaunch launch{
             .n_moves = static_cast<std::int32_t>(n),

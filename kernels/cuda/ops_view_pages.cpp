@@ -43,7 +43,7 @@ void view_pages_write(ExecRef exec, const PagesWriteArgs& args) {
             const std::byte* k = args.from[fill.from_step / kChunkSteps] +
                                  static_cast<std::size_t>(fill.head) * 2 * args.shape.part_bytes() +
                                  static_cast<std::size_t>(fill.from_step % kChunkSteps) * args.shape.step_bytes();
-            places[static_cast<std::size_t>(i)] = {k, k + args.shape.part_bytes(), fill.n_slots, fill.page};
+            places[i] = {k, k + args.shape.part_bytes(), fill.n_slots, fill.page};
         }
         const PagesWriteLaunch launch{.type = kv_type(args.shape.dtype),
                                       .head_dim = static_cast<std::int32_t>(args.shape.head_dim),

@@ -28,7 +28,7 @@ inline constexpr std::int64_t kCutSlackTokens = 1024;
 
 /// Returns the window of a layer, 0 if `windows` ([n_layers], or empty: no layer has one) has none.
 [[nodiscard]] constexpr std::int64_t window_of(std::span<const std::int64_t> windows, std::int64_t layer) {
-    return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
+    return windows.empty() ? 0 : windows[layer];
 }
 
 /// Returns the first KV chunk that queries from slot `first_slot` on read in a layer with a window (0: none). Earlier

@@ -68,9 +68,8 @@ std::vector<double> ExpertUse::hits() const {
 std::vector<std::int32_t> most_used(std::span<const float> counts, std::int64_t n) {
     std::vector<std::int32_t> experts;
     for (std::int32_t expert = 0; expert < std::ssize(counts); ++expert)
-        if (counts[static_cast<std::size_t>(expert)] > 0.0F) experts.push_back(expert);
-    std::ranges::stable_sort(experts, std::ranges::greater{},
-                             [&](std::int32_t expert) { return counts[static_cast<std::size_t>(expert)]; });
+        if (counts[expert] > 0.0F) experts.push_back(expert);
+    std::ranges::stable_sort(experts, std::ranges::greater{}, [&](std::int32_t expert) { return counts[expert]; });
     if (std::ssize(experts) > n) experts.resize(static_cast<std::size_t>(std::max<std::int64_t>(n, 0)));
     return experts;
 }

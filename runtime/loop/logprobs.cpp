@@ -12,15 +12,15 @@ TokenLogprob token_logprob(std::span<const float> logits, TokenId id, int n_best
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - greatest);
     const double log_sum = greatest + std::log(sum);
     const auto logprob = [&](TokenId token) {
-        return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(token)]) - log_sum);
+        return static_cast<float>(static_cast<double>(logits[token]) - log_sum);
     };
     TokenLogprob result{.id = id, .logprob = logprob(id)};
     std::vector<TokenId> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
     const auto n = std::min<std::ptrdiff_t>(n_best, std::ssize(ids));
     std::ranges::partial_sort(ids, ids.begin() + n, [&](TokenId a, TokenId b) {
-        const float x = logits[static_cast<std::size_t>(a)];
-        const float y = logits[static_cast<std::size_t>(b)];
+        const float x = logits[a];
+        const float y = logits[b];
         return x != y ? x > y : a < b;
     });
     for (std::ptrdiff_t i = 0; i < n; ++i) result.best.push_back({ids[i], logprob(ids[i])});

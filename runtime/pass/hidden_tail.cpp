@@ -42,14 +42,14 @@ void HiddenTail::enqueue_copy(ExecRef exec, std::span<const NodeId> nodes, const
 }
 
 void HiddenTail::mark_copied(std::span<const NodeId> nodes) {
-    for (const NodeId node : nodes) has_row_[static_cast<std::size_t>(node.row)] = true;
+    for (const NodeId node : nodes) has_row_[node.row] = true;
 }
 
 void HiddenTail::commit(std::int64_t first, std::span<const NodeId> path) {
     if (first != end_) begin_ = end_ = first;
     for (const NodeId node : path) {
         const std::int64_t position = end_++;
-        if (has_row_[static_cast<std::size_t>(node.row)])
+        if (has_row_[node.row])
             std::ranges::copy(row_at(of_nodes_, node.row), row_at(kept_, position % n_kept_).begin());
         else
             begin_ = end_;

@@ -34,7 +34,7 @@ namespace {
 // too, has no finite logit, and choose() has refused it. `positions`: of each token of the pass.
 [[noreturn]] void refuse_expert_row(const ExpertRows& rows, TensorRole role, std::int64_t row,
                                     const std::vector<std::int32_t>& positions) {
-    const std::int32_t position = positions[rows.tokens()[static_cast<std::size_t>(row)]];
+    const std::int32_t position = positions[rows.tokens()[row]];
     if (role != TensorRole::Down) refuse_numbers("the norm before the experts", "numbers", position);
     std::int32_t expert = 0;
     while (rows.first_row(expert + 1) <= row) ++expert;
@@ -134,7 +134,7 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
 
 // Counts the experts in expert_rows_, notes which are on the device, and announces the others.
 void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
-    counted_ = rows.phase == Phase::Decode ? &expert_figures_[static_cast<std::size_t>(layer)] : nullptr;
+    counted_ = rows.phase == Phase::Decode ? &expert_figures_[layer] : nullptr;
     needed_items_.clear();
     const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
     std::int64_t n_distinct = 0;
@@ -143,7 +143,7 @@ void ModelPass::need_experts(std::int64_t layer, const PassRows& rows) {
         ++n_distinct;
         const std::int32_t item = model_->expert_item(layer, expert);
         const bool is_there = !model_->streams(item) || weights_->holds_item(item);
-        expert_places_[static_cast<std::size_t>(expert)] = ExpertPlace::Device;
+        expert_places_[expert] = ExpertPlace::Device;
         if (!is_there) needed_items_.push_back({.item = item});
         if (counted_ != nullptr) counted_->hits += is_there ? 1 : 0;
     }
@@ -206,7 +206,7 @@ void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, std::int3
                                .n_rows = n});
         });
     const auto is_at = [&](std::int32_t expert, ExpertPlace place) {
-        return expert_rows_.n_rows(expert) > 0 && expert_places_[static_cast<std::size_t>(expert)] == place;
+        return expert_rows_.n_rows(expert) > 0 && expert_places_[expert] == place;
     };
     for (const ExpertPlace place : {ExpertPlace::Device, ExpertPlace::Host}) {
         expert_group_.clear();
@@ -315,7 +315,7 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, std::int64_t first_row
                 if (!product.bias.empty())
                     args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
                                             DType::F32, part.packed.shape[0]);
-                const ExpertPlace place = expert_places_[static_cast<std::size_t>(expert)];
+                const ExpertPlace place = expert_places_[expert];
                 if (place == ExpertPlace::Copied)
                     args.weights.data = acquire_expert(layer, part);
                 else if (place == ExpertPlace::Device && model_->streams(part.item))

@@ -84,7 +84,7 @@ public:
 
 private:
     [[nodiscard]] std::int64_t model_layer(std::int64_t layer) const {
-        return layer < 0 || layers_.empty() ? layer : layers_[static_cast<std::size_t>(layer)];
+        return layer < 0 || layers_.empty() ? layer : layers_[layer];
     }
 
     std::vector<std::int64_t> layers_;

@@ -94,7 +94,7 @@ void PassStream::make_cache(const std::vector<PassReads>& reads, std::span<const
         const WeightItem& item = model.items()[i];
         if (item.expert == kNoExpert) continue;
         CHECK(model.streams(i), "expert {} of layer {} is resident beside slots", item.expert, item.layer);
-        ItemCache::Group& group = groups[static_cast<std::size_t>(item.layer)];
+        ItemCache::Group& group = groups[item.layer];
         group.n_items = std::max(group.n_items, item.expert + 1);
         group.item_bytes = std::max(group.item_bytes, item.bytes);
     }
@@ -211,7 +211,7 @@ std::int64_t PassStream::need_items(std::span<ItemNeed> items, const PassChoices
 // already: else an expert could not get a slot when it is chosen for the first time.
 void PassStream::count_pass(std::int64_t layer, std::span<const ItemNeed> items, const PassChoices& choices) {
     const KvNodes& tree = running().reads.kv->nodes();
-    scores_ = uses_[static_cast<std::size_t>(layer)].counts();
+    scores_ = uses_[layer].counts();
     const std::size_t n_experts = scores_.counts().size();
     held_.assign(n_experts, 0);
     for (std::size_t expert = 0; expert < n_experts; ++expert)
@@ -260,12 +260,11 @@ void PassStream::shuffle_slots(std::int64_t layer) {
         } else {
             std::vector<std::int32_t> victims;
             for (std::int32_t other = 0; other < std::ssize(held_); ++other)
-                if (held_[static_cast<std::size_t>(other)] != 0 &&
-                    std::ranges::find(needed_experts_, other) == needed_experts_.end())
+                if (held_[other] != 0 && std::ranges::find(needed_experts_, other) == needed_experts_.end())
                     victims.push_back(other);
             if (victims.empty() || n_certain_ == 0) return;  // without tokens it is not known who is needed
             take.victim = victims[drawn(layer, expert, 2) % victims.size()];
-            held_[static_cast<std::size_t>(take.victim)] = 0;
+            held_[take.victim] = 0;
         }
         takes_.push_back(take);
     }

@@ -125,7 +125,7 @@ bool PromptStream::reads(std::size_t item) const {
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
-    if (index_[static_cast<std::size_t>(item)] < 0) return pass_->held_item(item, compute);
+    if (index_[item] < 0) return pass_->held_item(item, compute);
     return with_context("weights", [&] { return prefetcher_->acquire(index_[item], compute); });
 }
 

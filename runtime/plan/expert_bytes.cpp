@@ -24,7 +24,7 @@ ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights,
         if (info.is_of_experts()) {
             const ExpertsConfig& experts = config.experts(layer);
             const std::span<const DistinctPoint> distinct =
-                counted.empty() ? std::span<const DistinctPoint>() : counted[static_cast<std::size_t>(layer)].distinct;
+                counted.empty() ? std::span<const DistinctPoint>() : counted[layer].distinct;
             share =
                 expected_distinct({.n_experts = experts.n_experts, .n_chosen = experts.n_chosen}, n_tokens, distinct) /
                 static_cast<double>(experts.n_experts);

@@ -87,7 +87,7 @@ double expected_hits(const ExpertChoice& choice, std::int64_t n_slots, double mi
     const double share = static_cast<double>(n_slots) / static_cast<double>(choice.n_experts);
     // The experts of a token differ, so no more of them have slots than there are slots.
     const double most = std::min(1.0, static_cast<double>(n_slots) / static_cast<double>(choice.n_chosen));
-    const double hits = counted.empty() ? value_at(kHits, share) : counted[static_cast<std::size_t>(n_slots)];
+    const double hits = counted.empty() ? value_at(kHits, share) : counted[n_slots];
     return std::clamp(1.0 - miss_factor * (1.0 - hits), 0.0, most);
 }
 

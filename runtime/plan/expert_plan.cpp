@@ -73,7 +73,7 @@ ExpertPlan summed_layers(const SplitPlan& plan, Sums& sums, std::optional<double
                 ++i;
                 continue;
             }
-            add_layer(out, sums, rank, i, slots.empty() ? -1 : slots[static_cast<std::size_t>(items[i].layer)],
+            add_layer(out, sums, rank, i, slots.empty() ? -1 : slots[items[i].layer],
                       miss_factor.value_or(rank.miss_factor()));
             i += static_cast<std::size_t>(items[i].choice.n_experts);
         }

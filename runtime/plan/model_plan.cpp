@@ -165,7 +165,7 @@ std::vector<std::int32_t> ModelPlan::expert_slots() const {
     std::size_t run = 0;
     for (std::size_t i = 0; i < pass_items_.size(); ++i)
         if (pass_items_[i].tag == PlanTag::OnDemand && (i == 0 || pass_items_[i - 1].tag != PlanTag::OnDemand))
-            slots[static_cast<std::size_t>(pass_items_[i].layer)] = residency_.slots.at(run++);
+            slots[pass_items_[i].layer] = residency_.slots.at(run++);
     return slots;
 }
 

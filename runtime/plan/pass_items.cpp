@@ -88,9 +88,8 @@ public:
         if (misses_.empty() || choice_ != item.choice || (!load_.counted.empty() && n_before_ == 0)) {
             static const CountedExperts kNone;
             choice_ = item.choice;
-            misses_ =
-                expected_misses(choice_, n_tokens, load_.miss_factor,
-                                load_.counted.empty() ? kNone : load_.counted[static_cast<std::size_t>(item.layer)]);
+            misses_ = expected_misses(choice_, n_tokens, load_.miss_factor,
+                                      load_.counted.empty() ? kNone : load_.counted[item.layer]);
         }
         CHECK(n_before_ < choice_.n_experts, "more than {} experts in a layer", choice_.n_experts);
         const auto slot = static_cast<std::size_t>(n_before_++);

@@ -171,8 +171,7 @@ SplitPlan SplitPlan::with_counted(const std::vector<CountedExperts>& counted) co
             if (!slots.empty() && slots[i] > 0 && of_rank[i].hits.empty()) has_hits = false;
         }
         for (const PassItem& item : items)
-            if (item.tag == PlanTag::OnDemand && of_rank[static_cast<std::size_t>(item.layer)].distinct.empty())
-                has_distinct = false;
+            if (item.tag == PlanTag::OnDemand && of_rank[item.layer].distinct.empty()) has_distinct = false;
     }
     SplitPlan plan = *this;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -39,7 +39,7 @@ public:
         positions_.clear(), begin_.clear(), rows_.clear();
         for (std::int32_t i = 0; i < n; ++i) {
             const auto parent = i == 0 ? -1 : static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(i));
-            paths.push_back(parent < 0 ? std::vector<std::int32_t>{} : paths[static_cast<std::size_t>(parent)]);
+            paths.push_back(parent < 0 ? std::vector<std::int32_t>{} : paths[parent]);
             paths.back().push_back((i * 7 + 3) % static_cast<std::int32_t>(kRows));
             positions_.push_back(static_cast<std::int32_t>(n_committed + std::ssize(paths.back())) - 1);
             begin_.push_back(static_cast<std::int32_t>(rows_.size()));

@@ -66,8 +66,8 @@ public:
         for (std::int64_t i = 0; i < std::ssize(all); ++i) {
             const std::int64_t inside = i - kGuard;
             if (inside >= 0 && inside < rows_ * stride_ && inside % stride_ < cols_)
-                values.push_back(all[static_cast<std::size_t>(i)]);
-            else if (std::memcmp(&all[static_cast<std::size_t>(i)], &untouched[static_cast<std::size_t>(i)], 4) != 0)
+                values.push_back(all[i]);
+            else if (std::memcmp(&all[i], &untouched[i], 4) != 0)
                 ADD_FAILURE() << "written outside, at float " << inside;
         }
         return values;

@@ -49,7 +49,7 @@ public:
     }
     [[nodiscard]] std::vector<int> path(int token) const {
         std::vector<int> path;
-        for (; token >= 0; token = tokens_[static_cast<std::size_t>(token)].parent) path.push_back(token);
+        for (; token >= 0; token = tokens_[token].parent) path.push_back(token);
         std::reverse(path.begin(), path.end());
         return path;
     }
@@ -66,14 +66,13 @@ public:
         for (const int token : tokens) {
             const std::vector<int> steps = path(token);
             for (auto step = steps.begin() + n_committed; step != steps.end(); ++step)
-                if (row_of[static_cast<std::size_t>(*step)] < 0) {
-                    row_of[static_cast<std::size_t>(*step)] = 0;
+                if (row_of[*step] < 0) {
+                    row_of[*step] = 0;
                     rows.push_back(*step);
                 }
         }
         std::shuffle(rows.begin(), rows.end(), random_);
-        for (std::size_t i = 0; i < rows.size(); ++i)
-            row_of[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(i);
+        for (std::size_t i = 0; i < rows.size(); ++i) row_of[rows[i]] = static_cast<std::int32_t>(i);
         write_scratch(rows);
         std::vector<std::int32_t> positions;
         std::vector<std::int32_t> path_begin;
@@ -84,8 +83,8 @@ public:
             positions.push_back(static_cast<std::int32_t>(steps.size()) - 1);
             path_begin.push_back(static_cast<std::int32_t>(path_rows.size()));
             for (auto step = steps.begin() + n_committed; step != steps.end(); ++step)
-                path_rows.push_back(row_of[static_cast<std::size_t>(*step)]);
-            const std::vector<float>& own = tokens_[static_cast<std::size_t>(token)].q;
+                path_rows.push_back(row_of[*step]);
+            const std::vector<float>& own = tokens_[token].q;
             q.insert(q.end(), own.begin(), own.end());
         }
         const std::int64_t n = std::ssize(tokens);
@@ -118,8 +117,7 @@ public:
             if (last) part.out = out.view();
             std::vector<const std::byte*> places(chunks_.size(), nullptr);
             for (std::int64_t chunk = 0; chunk < std::ssize(chunks_); ++chunk)
-                if (chunk >= part.first_chunk && chunk < part.end_chunk)
-                    places[static_cast<std::size_t>(chunk)] = chunks_[static_cast<std::size_t>(chunk)];
+                if (chunk >= part.first_chunk && chunk < part.end_chunk) places[chunk] = chunks_[chunk];
             part.chunks = places.data();
             attention(exec_, part);
         }
@@ -143,13 +141,12 @@ public:
             const std::int64_t at = head / (n_q_heads_ / shape_.n_kv_heads) * d;
             const std::int64_t low = window == 0 ? 0 : std::max<std::int64_t>(0, n - window);
             std::vector<double> weights;
-            const double sink = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(head)];
+            const double sink = sinks_.empty() ? -INFINITY : sinks_[head];
             double best = sink;
             for (std::int64_t i = low; i < n; ++i) {
                 double score = 0.0;
                 for (std::int64_t e = 0; e < d; ++e)
-                    score += static_cast<double>(at_of(tokens_[static_cast<std::size_t>(token)].q, head * d + e)) *
-                             row(steps, i).kept_k[static_cast<std::size_t>(at + e)];
+                    score += static_cast<double>(at_of(tokens_[token].q, head * d + e)) * row(steps, i).kept_k[at + e];
                 score *= scale;
                 weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
@@ -160,9 +157,9 @@ public:
                 double value = 0.0;
                 double magnitude = 0.0;
                 for (std::int64_t i = low; i < n; ++i) {
-                    const double v = row(steps, i).kept_v[static_cast<std::size_t>(at + e)];
-                    value += weights[static_cast<std::size_t>(i - low)] / sum * v;
-                    magnitude += weights[static_cast<std::size_t>(i - low)] / sum * std::fabs(v);
+                    const double v = row(steps, i).kept_v[at + e];
+                    value += weights[i - low] / sum * v;
+                    magnitude += weights[i - low] / sum * std::fabs(v);
                 }
                 result.out.push_back(value);
                 result.magnitude.push_back(magnitude);
@@ -185,9 +182,9 @@ private:
         std::vector<double> kept_k{}, kept_v{};  // as the cache keeps k and v
     };
     [[nodiscard]] const Token& row(const std::vector<int>& steps, std::int64_t i) const {
-        return tokens_[static_cast<std::size_t>(steps[static_cast<std::size_t>(i)])];
+        return tokens_[steps[static_cast<std::size_t>(i)]];
     }
-    static float at_of(const std::vector<float>& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+    static float at_of(const std::vector<float>& values, std::int64_t i) { return values[i]; }
     [[nodiscard]] std::vector<double> kept(std::span<const float> rows) const {
         std::vector<double> all;
         for (const auto d = static_cast<std::size_t>(shape_.head_dim); !rows.empty(); rows = rows.subspan(d)) {
@@ -229,7 +226,7 @@ private:
         std::vector<float> k, v;
         std::vector<std::int32_t> rows;
         for (const int number : tokens) {
-            const Token& token = tokens_[static_cast<std::size_t>(number)];
+            const Token& token = tokens_[number];
             rows.push_back(static_cast<std::int32_t>(rows.size()));
             k.insert(k.end(), token.k.begin(), token.k.end());
             v.insert(v.end(), token.v.begin(), token.v.end());

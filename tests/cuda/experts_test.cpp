@@ -97,8 +97,8 @@ protected:
         std::vector<MatmulArgs> products;
         std::vector<float> expected;
         std::int64_t first = 0;
-        for (std::int64_t expert = 0; expert < n_experts; first += rows[static_cast<std::size_t>(expert++)]) {
-            const std::int64_t count = rows[static_cast<std::size_t>(expert)];
+        for (std::int64_t expert = 0; expert < n_experts; first += rows[expert++]) {
+            const std::int64_t count = rows[expert];
             if (count == 0) continue;
             const ConstTensorView matrices[] = {packed(all[0], expert * m, m), packed(all[1], expert * m, m)};
             const ConstTensorView own_bias = vector_view<const std::byte>(bias.view().row(expert), DType::F32, m);
@@ -251,9 +251,8 @@ TEST_F(CudaExperts, CombineAddsRowsInTheWrittenOrder) {
                 std::fill(of_weights.begin(), of_weights.end(), kNan);
                 for (std::int64_t row = begin; row < end; ++row)
                     for (std::int64_t i = 0; i < d; ++i) {
-                        float& sum = expected[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * d + i)];
-                        sum = std::fma(weights[static_cast<std::size_t>(row)],
-                                       values[static_cast<std::size_t>(row * d + i)], sum);
+                        float& sum = expected[tokens[static_cast<std::size_t>(row)] * d + i];
+                        sum = std::fma(weights[row], values[row * d + i], sum);
                     }
             }
             ASSERT_TRUE(same_bits(sums.read(), expected)) << n_rows << " rows of " << d;

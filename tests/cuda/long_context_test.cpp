@@ -40,7 +40,7 @@ TEST_F(CudaLongContext, OneTokenBehind128KIsItselfAmong512) {
     for (int i = 0; i < 16; ++i) contents.push_back(upload_bytes(exec(), bf16_bytes(shape.chunk_bytes())));
     std::vector<const std::byte*> chunks;
     for (std::int64_t chunk = 0; chunk < ceil_div(kCommitted, kChunkTokens); ++chunk)
-        chunks.push_back(contents[static_cast<std::size_t>(chunk * 7 % 16)].data());
+        chunks.push_back(contents[chunk * 7 % 16].data());
     const Buffer scratch_k = upload_bytes(exec(), bf16_bytes(kTokens * shape.scratch_row_bytes()));
     const Buffer scratch_v = upload_bytes(exec(), bf16_bytes(kTokens * shape.scratch_row_bytes()));
     const std::vector<float> q = random_floats(kTokens * kQueryHeads * shape.head_dim, 12);

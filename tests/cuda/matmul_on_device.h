@@ -98,7 +98,7 @@ inline void expect_near(const testing_matmul::Weights& weights, const std::vecto
                 exact += w[i] * value;
                 bound += std::fabs(w[i] * value) * each + most[i / block * block] * std::fabs(value) * sums;
             }
-            const float found = y[static_cast<std::size_t>(token * weights.m + row)];
+            const float found = y[token * weights.m + row];
             ASSERT_LE(std::fabs(found - exact), bound)
                 << dtype_name(weights.type) << " row " << row << " token " << token << ": " << found << ", " << exact;
         }

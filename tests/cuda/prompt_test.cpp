@@ -52,8 +52,7 @@ std::vector<float> slice(const std::vector<float>& all, std::int64_t cols, std::
                          std::int64_t first_col, std::int64_t n_cols) {
     std::vector<float> out;
     for (std::int64_t row = first; row < first + n; ++row)
-        for (std::int64_t col = first_col; col < first_col + n_cols; ++col)
-            out.push_back(all[static_cast<std::size_t>(row * cols + col)]);
+        for (std::int64_t col = first_col; col < first_col + n_cols; ++col) out.push_back(all[row * cols + col]);
     return out;
 }
 
@@ -77,14 +76,13 @@ TEST_F(CudaPrompt, IsNearTheSumInDouble) {
                     double exact = 0.0;
                     double bound = 1e-30;
                     for (std::int64_t i = 0; i < k; ++i) {
-                        const double product =
-                            double{w[static_cast<std::size_t>(i)]} * double{x[static_cast<std::size_t>(token * k + i)]};
+                        const double product = double{w[i]} * double{x[token * k + i]};
                         exact += product;
                         // F16: an activation far below its token's largest is a subnormal half.
                         bound += std::fabs(product) * (each + static_cast<double>(k) * std::ldexp(1.0, -22));
                     }
                     if (type == DType::F16) bound += 1e-6 * std::fabs(exact) + 1e-4;
-                    ASSERT_NEAR(y[static_cast<std::size_t>(token * weights.m + row)], exact, bound)
+                    ASSERT_NEAR(y[token * weights.m + row], exact, bound)
                         << dtype_name(type) << " k " << k << " row " << row << " token " << token;
                 }
             }

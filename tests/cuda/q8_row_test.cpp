@@ -117,10 +117,9 @@ TEST_F(CudaQ8Row, IsCommittedIntoStepsOfCodesAndScales) {
         for (std::int64_t head = 0; head < shape.n_kv_heads; ++head)
             for (const bool value : {false, true}) {
                 const auto slot = static_cast<std::size_t>((kFirst + i) % kChunkTokens);
-                const std::byte* row =
-                    (value ? reversed : scratch).data() +
-                    static_cast<std::size_t>(rows[static_cast<std::size_t>(i)]) * shape.scratch_row_bytes() +
-                    static_cast<std::size_t>(head) * shape.head_row_bytes();
+                const std::byte* row = (value ? reversed : scratch).data() +
+                                       static_cast<std::size_t>(rows[i]) * shape.scratch_row_bytes() +
+                                       static_cast<std::size_t>(head) * shape.head_row_bytes();
                 std::byte* step = expected[(kFirst + i) / kChunkTokens].data() +
                                   static_cast<std::size_t>(2 * head + (value ? 1 : 0)) * shape.part_bytes() +
                                   slot / 64 * shape.step_bytes();

@@ -28,9 +28,8 @@ std::vector<float> random_logits(std::int64_t n, std::int64_t vocab, std::uint32
         if (random() % 50 == 0) logit = -0.0F;
     }
     if (n > 1)
-        for (std::int64_t id = 0; id < vocab; ++id)
-            logits[static_cast<std::size_t>(vocab + id)] = id % 2 == 0 ? -kInfinity : std::nanf("");
-    if (n > 2) logits[static_cast<std::size_t>(2 * vocab + vocab / 2)] = kInfinity;
+        for (std::int64_t id = 0; id < vocab; ++id) logits[vocab + id] = id % 2 == 0 ? -kInfinity : std::nanf("");
+    if (n > 2) logits[2 * vocab + vocab / 2] = kInfinity;
     return logits;
 }
 

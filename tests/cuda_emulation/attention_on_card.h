@@ -230,8 +230,8 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
             if (rounds && (args.shape.dtype == DType::F16 || args.shape.dtype == DType::Q8_0))
                 x = std::ldexp(to_float(to_half(static_cast<float>(std::ldexp(q[e], 1 - exponent)))), exponent - 1);
             if (rounds && args.shape.dtype == DType::BF16) x = to_float(to_bfloat16(q[e]));
-            score += x * k[static_cast<std::size_t>(e)];
-            size += std::abs(x * k[static_cast<std::size_t>(e)]);
+            score += x * k[e];
+            size += std::abs(x * k[e]);
         }
         score *= args.scale;
         weights.push_back(args.softcap == 0.0F ? score : args.softcap * std::tanh(score / args.softcap));
@@ -243,7 +243,7 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
     for (double& weight : weights) sum += weight = std::exp(weight - best);
     for (std::int64_t p = low; p <= args.positions[token]; ++p) {
         const std::vector<double> v = cache_row(args, token, p, head, true);
-        const double weight = weights[static_cast<std::size_t>(p - low)] / sum;
+        const double weight = weights[p - low] / sum;
         for (std::size_t e = 0; e < v.size(); ++e) {
             expected.value[e] += weight * v[e];
             expected.magnitude[e] += weight * std::abs(v[e]);

@@ -66,9 +66,9 @@ TEST(CudaAttentionPlanTest, AChainGathersEachStepOnce) {
     const cuda::AttentionGather& last = plan.gathers.back();
     EXPECT_EQ(last.step, 2);
     EXPECT_EQ(last.end_slot, 169 - 128 + 1);
-    EXPECT_EQ(plan.rows[static_cast<std::size_t>(last.rows_at + 0)], 28);  // position 128
+    EXPECT_EQ(plan.rows[last.rows_at + 0], 28);  // position 128
     EXPECT_EQ(plan.gathers[0].end_slot, 64);
-    EXPECT_EQ(plan.rows[static_cast<std::size_t>(plan.gathers[0].rows_at + 36)], 0);  // position 100
+    EXPECT_EQ(plan.rows[plan.gathers[0].rows_at + 36], 0);  // position 100
 }
 
 TEST(CudaAttentionPlanTest, SiblingsGatherForThemselves) {

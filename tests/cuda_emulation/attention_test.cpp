@@ -65,8 +65,7 @@ void expect_near(const AttentionArgs& args, const std::vector<float>& out, std::
             const double bound = expected.magnitude[i] *
                                      (u + 64 * 0x1p-24 + 4 * std::sqrt(static_cast<double>(d)) * expected.score_error) +
                                  (rounds ? 1e-5 : 1e-7);
-            ASSERT_NEAR(out[static_cast<std::size_t>((token * args.n_q_heads + head) * d + e)], expected.value[i],
-                        bound)
+            ASSERT_NEAR(out[(token * args.n_q_heads + head) * d + e], expected.value[i], bound)
                 << what << ", token " << token << ", head " << head << ", element " << e;
         }
     }

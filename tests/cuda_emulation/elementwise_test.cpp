@@ -22,7 +22,7 @@ std::vector<float> random_values(std::int64_t n, std::uint32_t seed) {
     return values;
 }
 float at(const std::vector<float>& values, std::int64_t i) {
-    return values[static_cast<std::size_t>(i)];
+    return values[i];
 }
 std::vector<float> unset(std::int64_t n) {
     return std::vector<float>(static_cast<std::size_t>(n), std::nanf(""));
@@ -258,7 +258,7 @@ TEST(CudaElementwiseTest, AddsRows) {
         std::vector<float> y = random_values(shape.n * shape.stride, 13);
         std::vector<float> expected = y;
         for (std::int64_t i = 0; i < std::ssize(y); ++i)
-            if (i % shape.stride < shape.d) expected[static_cast<std::size_t>(i)] += at(x, i);
+            if (i % shape.stride < shape.d) expected[i] += at(x, i);
         cuda::launch_add({.n_rows = shape.n,
                           .d = shape.d,
                           .x = x.data(),

@@ -27,8 +27,7 @@ std::vector<float> columns_of(const void* rows, std::int64_t n_rows, std::int64_
         for (std::int64_t i = 0; i < k; ++i) {
             std::uint16_t bits = 0;
             std::memcpy(&bits, static_cast<const char*>(rows) + (row * k + i) * 2, sizeof(bits));
-            out[static_cast<std::size_t>(i * n_rows + row)] =
-                operands == PromptOperands::F16 ? to_float(Half{bits}) : to_float(BFloat16{bits});
+            out[i * n_rows + row] = operands == PromptOperands::F16 ? to_float(Half{bits}) : to_float(BFloat16{bits});
         }
     return out;
 }
@@ -44,9 +43,9 @@ void multiply(const PromptProductLaunch& of) {
     for (std::int64_t token = 0; token < kPromptTokens; ++token) {
         for (std::vector<float>& chain : chains) chain.assign(n, 0.0F);
         for (std::int64_t k = of.k - 1; k >= 0; --k) {
-            const float x = tokens[static_cast<std::size_t>(k * kPromptTokens + token)];
+            const float x = tokens[k * kPromptTokens + token];
             const float* w = weights.data() + static_cast<std::size_t>(k) * n;
-            float* chain = chains[static_cast<std::size_t>(k % kChains)].data();
+            float* chain = chains[k % kChains].data();
             for (std::size_t row = 0; row < n; ++row) chain[row] += w[row] * x;
         }
         float* to = of.product + token * of.product_stride;

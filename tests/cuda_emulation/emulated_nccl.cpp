@@ -51,7 +51,7 @@ std::vector<float> all_of(const std::vector<RankPart>& parts, std::size_t n_floa
 
 bool is_on_card(const void* data, std::size_t bytes, std::int32_t device) {
     const CardMemory* card = machine->card_of(data);
-    return card == machine->cards[static_cast<std::size_t>(device)].get() && card->is_allocated(data, bytes);
+    return card == machine->cards[device].get() && card->is_allocated(data, bytes);
 }
 
 using Combine = std::vector<float> (*)(const std::vector<RankPart>& parts, std::size_t n_floats);
@@ -63,7 +63,7 @@ Status enqueue_for_all(std::span<const RankPart> given, std::size_t n_floats, st
     const std::vector<RankPart> parts(given.begin(), given.end());
     auto meeting = std::make_shared<Meeting>();
     for (*failed = 0; *failed < std::ssize(parts); ++*failed) {
-        const RankPart& part = parts[static_cast<std::size_t>(*failed)];
+        const RankPart& part = parts[*failed];
         const auto& own = *static_cast<const Communicator*>(part.communicator);
         auto& stream = *static_cast<Stream*>(part.place.stream);
         if (own.rank != *failed || own.n_ranks != std::ssize(parts) || own.device != part.place.device ||

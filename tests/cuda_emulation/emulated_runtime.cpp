@@ -62,7 +62,7 @@ Status device_properties(std::int32_t device, cuda::DeviceProperties* properties
 }
 
 Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText*) {
-    const CardMemory& card = *machine->cards[static_cast<std::size_t>(device)];
+    const CardMemory& card = *machine->cards[device];
     *total_bytes = card.size_bytes();
     *free_bytes = card.size_bytes() - card.allocated_bytes();
     return Status::Ok;
@@ -72,8 +72,7 @@ Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* 
     if (machine->fails(Call::Allocation)) return fail(error, Status::OutOfMemory, "out of memory");
     if (machine->ends_capture("an allocation", error)) return Status::Failed;
     machine->open();
-    *data =
-        machine->cards[static_cast<std::size_t>(device)]->allocate(round_up(bytes, machine->options.allocation_bytes));
+    *data = machine->cards[device]->allocate(round_up(bytes, machine->options.allocation_bytes));
     machine->close();
     return *data == nullptr ? fail(error, Status::OutOfMemory, "out of memory") : Status::Ok;
 }
@@ -81,7 +80,7 @@ Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* 
 Status free_memory(std::int32_t device, void* data, ErrorText* error) {
     if (machine->ends_capture("freeing memory", error)) return Status::Failed;
     machine->open();
-    machine->cards[static_cast<std::size_t>(device)]->free(static_cast<std::byte*>(data));
+    machine->cards[device]->free(static_cast<std::byte*>(data));
     machine->close();
     return Status::Ok;
 }

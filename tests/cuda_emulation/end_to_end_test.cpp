@@ -382,10 +382,9 @@ void expect_chunks_back(DType kv_dtype) {
     }
     for (const bool streams_kv : {false, true}) {
         Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
-        engine.cache().restore(engine.forward().exec(), 0, kChunkTokens,
-                               [&](std::int64_t layer, std::int64_t, std::byte* out) {
-                                   std::ranges::copy(saved[static_cast<std::size_t>(layer)], out);
-                               });
+        engine.cache().restore(
+            engine.forward().exec(), 0, kChunkTokens,
+            [&](std::int64_t layer, std::int64_t, std::byte* out) { std::ranges::copy(saved[layer], out); });
         NoProposer none;
         const Generated found = generate(engine, prompt, 6, none, kGreedy);
         EXPECT_EQ(found.text, expected.text);
@@ -542,12 +541,10 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                                        .streams_kv = streams,
                                        .context = kLongContext});
                 if (n_chunks > 0)
-                    engine.cache().restore(
-                        engine.forward().exec(), 0, n_chunks * kChunkTokens,
-                        [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-                            std::ranges::copy(
-                                saved[static_cast<std::size_t>(chunk * engine.cache().n_layers() + layer)], out);
-                        });
+                    engine.cache().restore(engine.forward().exec(), 0, n_chunks * kChunkTokens,
+                                           [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                                               std::ranges::copy(saved[chunk * engine.cache().n_layers() + layer], out);
+                                           });
                 Sampler sampler(kGreedy, engine.model().config().vocab);
                 ExactVerifier verifier(sampler);
                 ScriptedProposer proposer(expected.text, 0.7, 3);

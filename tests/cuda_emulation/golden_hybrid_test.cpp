@@ -56,7 +56,7 @@ TEST_P(GoldenHybridOnCard, HasTheGoldenLogitsAndOneText) {
         const auto logit_row = static_cast<std::int32_t>(row);
         const LogitRows found = target.run({.tokens = golden.tokens, .nodes = nodes, .logit_tokens = {&logit_row, 1}});
         for (std::int64_t i = 0; i < golden.vocab; ++i) {
-            const double expected = golden.logits[static_cast<std::size_t>((row - rows.front()) * golden.vocab + i)];
+            const double expected = golden.logits[(row - rows.front()) * golden.vocab + i];
             error += (found.row(0)[i] - expected) * (found.row(0)[i] - expected);
             size += expected * expected;
         }

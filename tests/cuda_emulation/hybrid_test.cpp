@@ -259,9 +259,8 @@ TEST(HybridTrees, ANodeHasTheLogitsOfItsPath) {
         };
         const bool by_level = round % 2 == 1;
         for (int i = 0; i < n; ++i) {
-            nodes.push_back(
-                i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain)
-                       : target.add_node(nodes[static_cast<std::size_t>(parents[static_cast<std::size_t>(i)])]));
+            nodes.push_back(i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain)
+                                   : target.add_node(nodes[parents[static_cast<std::size_t>(i)]]));
             if (by_level)
                 take(target.run({.tokens = std::span(tokens).subspan(static_cast<std::size_t>(i), 1),
                                  .nodes = std::span(nodes).subspan(static_cast<std::size_t>(i), 1),
@@ -275,12 +274,10 @@ TEST(HybridTrees, ANodeHasTheLogitsOfItsPath) {
         target.forget();
         for (int i = 0; i < n; ++i) {
             std::vector<TokenId> text;
-            for (int at = i; at >= 0; at = parents[static_cast<std::size_t>(at)])
-                text.insert(text.begin(), tokens[static_cast<std::size_t>(at)]);
+            for (int at = i; at >= 0; at = parents[at]) text.insert(text.begin(), tokens[at]);
             text.insert(text.begin(), prompt.begin(), prompt.end());
             target.truncate(0);
-            EXPECT_TRUE(same_bits(feed(text), logits[static_cast<std::size_t>(i)]))
-                << "round " << round << ", node " << i;
+            EXPECT_TRUE(same_bits(feed(text), logits[i])) << "round " << round << ", node " << i;
         }
     }
 }
@@ -314,7 +311,7 @@ TEST(HybridStates, CheckpointsOnACardAreCopiedWithoutAWait) {
     RecurrentStates states(*card, layouts, 4, 2 * one);
     const auto copies = card->make_stream(StreamKind::CopyOut);  // the machine counts slow copies of copy streams
     const auto fill = [&](std::int64_t layer, float value) {
-        const DeltaNetShape& shape = layouts[static_cast<std::size_t>(layer)].state;
+        const DeltaNetShape& shape = layouts[layer].state;
         const std::vector<float> values(static_cast<std::size_t>(shape.state_floats()), value);
         stream->copy(states.next_state(layer).state, values.data(), values.size() * sizeof(float));
         stream->synchronize();

@@ -75,8 +75,8 @@ TEST_P(CudaKvTest, WritesRoundedRowsWhereTheyBelong) {
                     continue;
                 }
                 const std::int64_t t = at - rows.begin();
-                ASSERT_EQ(rounded(&scratch_k[place]), round_to(k[static_cast<std::size_t>(t * stride + i)]));
-                ASSERT_EQ(rounded(&scratch_v[place]), round_to(v[static_cast<std::size_t>(t * cols + i)]));
+                ASSERT_EQ(rounded(&scratch_k[place]), round_to(k[t * stride + i]));
+                ASSERT_EQ(rounded(&scratch_v[place]), round_to(v[t * cols + i]));
             }
         }
     }
@@ -134,7 +134,7 @@ TEST_P(CudaKvTest, CommitsRowsBehindOneAnotherOverChunks) {
         for (std::int64_t position = 0; position < 3 * kChunkTokens; ++position)
             for (std::int64_t head = 0; head < n_heads; ++head)
                 for (const bool value : {false, true}) {
-                    const std::byte* at = storage[static_cast<std::size_t>(position / kChunkTokens)].data() +
+                    const std::byte* at = storage[position / kChunkTokens].data() +
                                           static_cast<std::size_t>(2 * head + (value ? 1 : 0)) * shape.part_bytes() +
                                           static_cast<std::size_t>(position % kChunkTokens) * row;
                     if (position < first || position >= first + n) {
@@ -142,10 +142,10 @@ TEST_P(CudaKvTest, CommitsRowsBehindOneAnotherOverChunks) {
                             << position;
                         continue;
                     }
-                    const std::byte* from = (value ? scratch_v : scratch_k).data() +
-                                            static_cast<std::size_t>(rows[static_cast<std::size_t>(position - first)]) *
-                                                shape.scratch_row_bytes() +
-                                            static_cast<std::size_t>(head) * row;
+                    const std::byte* from =
+                        (value ? scratch_v : scratch_k).data() +
+                        static_cast<std::size_t>(rows[position - first]) * shape.scratch_row_bytes() +
+                        static_cast<std::size_t>(head) * row;
                     ASSERT_EQ(std::memcmp(at, from, row), 0) << position << ", head " << head;
                 }
     }

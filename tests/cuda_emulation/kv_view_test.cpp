@@ -93,7 +93,7 @@ TEST_P(CudaKvViewTest, ScoresHaveTheSameBitsInEverySchedule) {
         const std::vector<float> plain = scores(mass);
         for (std::int64_t i = 0; i < std::ssize(plain); ++i) {
             const std::int64_t group = i % kGroups;
-            const float score = plain[static_cast<std::size_t>(i)];
+            const float score = plain[i];
             ASSERT_EQ(score == 77.0F, group < 32 || group >= 32 + 43) << "group " << group;
             ASSERT_TRUE(std::isfinite(score)) << "group " << group;
         }

@@ -113,7 +113,7 @@ public:
         std::vector<std::int32_t> rows;
         for (std::int64_t i = 0; i < n; ++i) {
             const std::int64_t parent = i % 5 == 4 ? i - 2 : i - 1;
-            nodes_.push_back(cache_.add_node(parent < 0 ? kCommittedTip : nodes_[static_cast<std::size_t>(parent)]));
+            nodes_.push_back(cache_.add_node(parent < 0 ? kCommittedTip : nodes_[parent]));
             tokens.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
             rows.push_back(static_cast<std::int32_t>(i));
         }
@@ -198,8 +198,8 @@ Launches launches_of(TinyModelOptions options, std::int64_t n_layers = 2) {
         engine.run(1, hash);
         const std::int64_t between = emulation::n_grids_run();
         engine.commit(1);
-        pass[static_cast<std::size_t>(more)] = between - before;
-        commit[static_cast<std::size_t>(more)] = emulation::n_grids_run() - between;
+        pass[more] = between - before;
+        commit[more] = emulation::n_grids_run() - between;
     }
     const std::int64_t layer = pass[1] - pass[0];
     return {.layer = layer, .pass = pass[0] - n_layers * layer, .commit = commit[1]};

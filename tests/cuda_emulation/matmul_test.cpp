@@ -63,8 +63,7 @@ TEST_P(EmulatedMatmulTest, EqualsDoubleLoopsWithinTheRoundingBound) {
                 const std::vector<float> decoded = weights.decoded_row(row);
                 const std::vector<float> offsets = decoded_offsets(weights, row);
                 for (std::int64_t token = 0; token < n; ++token) {
-                    const ExpectedOutput expected =
-                        expected_output(decoded, offsets, tokens[static_cast<std::size_t>(token)]);
+                    const ExpectedOutput expected = expected_output(decoded, offsets, tokens[token]);
                     ASSERT_NEAR(y.at(token, row), expected.sum, expected.bound)
                         << "[" << m << ", " << k << "] n " << n << ", form " << static_cast<int>(form) << ", row "
                         << row << " token " << token;

@@ -232,8 +232,8 @@ TEST(NcclSums, AFailureIsThrownByTheRankThatItIsOf) {
         expect_sum(cards, sums, 2);
         cards.machine.fail_sum_of(rank);
         std::vector<std::string> expected(3, "aborted");
-        expected[static_cast<std::size_t>(rank)] = "sums: cuda:" + std::to_string(rank) + " (rank " +
-                                                   std::to_string(rank) + "): an emulated call: unhandled cuda error";
+        expected[rank] = "sums: cuda:" + std::to_string(rank) + " (rank " + std::to_string(rank) +
+                         "): an emulated call: unhandled cuda error";
         EXPECT_EQ(failures(cards, sums), expected);
         for (std::size_t each = 0; each < 3; ++each) sums.rank(each).restart();
         expect_sum(cards, sums, 2);

@@ -107,7 +107,7 @@ TEST(EmulatedPromptTokens, AreRoundedIntoTheirRowsOfThePrefillChunk) {
                 ASSERT_TRUE(std::isfinite(factor) && factor > 0.0F);
                 for (std::int64_t i = 0; token != 3 && i < kCols; ++i)
                     ASSERT_EQ(value_of(rows.data(), static_cast<std::size_t>(row * kCols + i), operands) * factor,
-                              expected[static_cast<std::size_t>(i)])
+                              expected[i])
                         << "row " << row << " of it " << i;
             }
         }

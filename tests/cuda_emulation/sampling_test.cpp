@@ -56,11 +56,11 @@ TEST(CudaSamplingTest, ArgmaxIsTheFirstOfTheGreatest) {
                 float best = -kInfinity;
                 std::int32_t best_id = -1;
                 for (std::int32_t i = 0; i < shape.vocab; ++i) {
-                    const float logit = logits[static_cast<std::size_t>(row * shape.vocab + i)];
+                    const float logit = logits[row * shape.vocab + i];
                     if (logit > best) best = logit, best_id = i;
                 }
-                EXPECT_EQ(ids[static_cast<std::size_t>(row)], best_id) << shape.vocab;
-                EXPECT_EQ(values[static_cast<std::size_t>(row)], best);
+                EXPECT_EQ(ids[row], best_id) << shape.vocab;
+                EXPECT_EQ(values[row], best);
             }
         }
     }
@@ -96,12 +96,11 @@ TEST(CudaSamplingTest, GumbelIsTheHostsDraw) {
                     const double below = logit[i] == greatest ? 0.0 : static_cast<double>(logit[i]) - greatest;
                     const float score =
                         static_cast<float>(below / temperature) +
-                        gumbel_noise(seed, static_cast<std::uint64_t>(positions[static_cast<std::size_t>(row)]),
-                                     static_cast<std::uint32_t>(i));
+                        gumbel_noise(seed, static_cast<std::uint64_t>(positions[row]), static_cast<std::uint32_t>(i));
                     if (score > best) best = score, best_id = i;
                 }
-                EXPECT_EQ(ids[static_cast<std::size_t>(row)], best_id) << shape.vocab << " at " << temperature;
-                EXPECT_EQ(scores[static_cast<std::size_t>(row)], best);
+                EXPECT_EQ(ids[row], best_id) << shape.vocab << " at " << temperature;
+                EXPECT_EQ(scores[row], best);
             }
         }
     }
@@ -165,7 +164,7 @@ TEST(CudaSamplingTest, TopKIsInOrder) {
                 order.resize(static_cast<std::size_t>(k), -1);
                 for (std::int32_t i = 0; i < k; ++i) {
                     const auto at = static_cast<std::size_t>(row * k + i);
-                    const std::int32_t id = order[static_cast<std::size_t>(i)];
+                    const std::int32_t id = order[i];
                     ASSERT_EQ(ids[at], id) << shape.vocab << ", best " << i << " of " << k;
                     ASSERT_EQ(values[at], id < 0 ? -kInfinity : logit[id]);
                 }

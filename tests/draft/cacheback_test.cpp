@@ -89,7 +89,7 @@ TEST(Cacheback, LearnsTheSameHoweverTheTextIsCutIntoPasses) {
     EXPECT_GT(whole.dynamic_table().n_followers(), 100U);
     // As many pairs as windows: all different here.
     Tokens counting(50);
-    for (TokenId id = 0; id < 50; ++id) counting[static_cast<std::size_t>(id)] = id;
+    for (TokenId id = 0; id < 50; ++id) counting[id] = id;
     Cacheback source({}, kVocab);
     observe(source, counting, counting.size());
     EXPECT_EQ(source.dynamic_table().n_followers(), 50U - 4 + 1);

@@ -209,7 +209,7 @@ TEST(CorpusSource, ShapeIsTheTrieOfTheHighestCounts) {
             std::vector<int> chosen;
             std::vector<Tokens> paths(1);
             for (const TreeNode node : tree.draft_nodes()) {
-                paths.push_back(paths[static_cast<std::size_t>(tree.parent(node).index)]);
+                paths.push_back(paths[tree.parent(node).index]);
                 paths.back().push_back(tree.token(node));
                 ASSERT_TRUE(counts.contains(paths.back()));
                 chosen.push_back(counts.at(paths.back()));

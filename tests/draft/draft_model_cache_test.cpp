@@ -41,7 +41,7 @@ public:
             if (n_expanded + 3 > draft_.max_nodes()) break;
             std::vector<TreeNode> next;
             for (int i = 0; i < 3; ++i) {
-                const TreeNode parent = level[static_cast<std::size_t>(below(std::ssize(level)))];
+                const TreeNode parent = level[below(std::ssize(level))];
                 const std::int32_t size_before = tree_.size();
                 const TreeNode node = tree_.add(parent, static_cast<TokenId>(below(97)));
                 if (node.index == size_before) next.push_back(node);
@@ -83,8 +83,7 @@ private:
         // While a tree stands the window holds all but the tokens that its first pass fed.
         const WindowKv& window = draft_.window();
         std::vector<TokenId> tokens(text_.begin(), text_.begin() + std::min(window.shape().sinks, n_text_));
-        for (std::int64_t at = std::ssize(tokens) + window.n_dropped(); at < n_text_; ++at)
-            tokens.push_back(text_[static_cast<std::size_t>(at)]);
+        for (std::int64_t at = std::ssize(tokens) + window.n_dropped(); at < n_text_; ++at) tokens.push_back(text_[at]);
         std::vector<TokenId> path;
         for (TreeNode at = node; at != kTreeRoot; at = tree_.parent(at)) path.push_back(tree_.token(at));
         tokens.insert(tokens.end(), path.rbegin(), path.rend());

@@ -83,7 +83,7 @@ TEST(DrawnShape, ATreeIsWideAtItsRoot) {
     EXPECT_EQ(drawn.tree.size(), 1 + 4 + 8 + 16 + 3 * 16);
     constexpr std::size_t children[] = {4, 2, 2, 1, 1, 1, 0};
     for (const TreeNode node : drawn.tree.nodes()) {
-        const auto wanted = children[static_cast<std::size_t>(drawn.tree.depth(node))];
+        const auto wanted = children[drawn.tree.depth(node)];
         EXPECT_EQ(std::ranges::count(drawn.tree.parents(), node), static_cast<std::ptrdiff_t>(wanted));
         EXPECT_EQ(drawn.record.drawn(node).draws.size(), wanted);
     }

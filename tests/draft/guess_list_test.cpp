@@ -73,8 +73,7 @@ TEST(GuessList, OthersFollowTheSurvivorsInOrder) {
     ASSERT_EQ(list.guesses().size(), static_cast<std::size_t>(GuessList::kFewest));
     std::vector<float> sorted = logits;
     std::ranges::sort(sorted, std::greater<>());
-    for (std::size_t i = 0; i < list.guesses().size(); ++i)
-        EXPECT_EQ(logits[static_cast<std::size_t>(list.guesses()[i].token)], sorted[i]);
+    for (std::size_t i = 0; i < list.guesses().size(); ++i) EXPECT_EQ(logits[list.guesses()[i].token], sorted[i]);
 }
 
 TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
@@ -104,8 +103,7 @@ TEST(GuessList, EqualTokensStandByIdWhateverTheirNumber) {
         for (float& logit : logits) logit = static_cast<float>(random() % 5);
         std::vector<TokenId> expected(n);
         std::iota(expected.begin(), expected.end(), 0);
-        std::ranges::stable_sort(expected, std::greater<>(),
-                                 [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; });
+        std::ranges::stable_sort(expected, std::greater<>(), [&](TokenId id) { return logits[id]; });
         row.fill(logits, {});
         ASSERT_EQ(list.guesses().size(), n);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(list.guesses()[i].token, expected[i]) << i << " of " << n;

@@ -70,11 +70,11 @@ TEST(LogitHeads, RecyclingLearnsTheSame) {
             // Both keep halves; a row by itself is weighed by an estimate, a head by the device's sum.
             const std::span<const float> row = rows.row(token);
             const auto scale = static_cast<float>(temperature > 0.0 ? temperature : 1.0);
-            const float greatest = row[static_cast<std::size_t>(expected[0].token)];
+            const float greatest = row[expected[0].token];
             const float normaliser = log_normaliser(row, greatest, scale);
             for (std::size_t i = 0; i < 8; ++i) {
                 EXPECT_EQ(found[i].token, expected[i].token);
-                const float logit = row[static_cast<std::size_t>(found[i].token)];
+                const float logit = row[found[i].token];
                 const float exact = std::exp((logit - greatest) / scale - normaliser);
                 EXPECT_NEAR(found[i].probability, exact, 2e-3F * exact);
             }

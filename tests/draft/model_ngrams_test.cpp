@@ -77,16 +77,14 @@ TEST(ModelNgrams, BigramsAreTheModelsBestAfterEachTokenAlone) {
             const std::vector<float> logits = logits_after(loaded.model, token);
             std::vector<TokenId> order(97);
             std::iota(order.begin(), order.end(), 0);
-            std::ranges::stable_sort(order, [&](TokenId a, TokenId b) {
-                return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-            });
+            std::ranges::stable_sort(order, [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
             double sum = 0.0;
             for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
             for (std::int64_t i = 0; i < table.k; ++i) {
                 const auto at = static_cast<std::size_t>(token * table.k + i);
-                const TokenId expected = order[static_cast<std::size_t>(i)];
+                const TokenId expected = order[i];
                 ASSERT_EQ(table.tokens[at], expected) << "rank " << i << " after " << token;
-                const double log_p = static_cast<double>(logits[static_cast<std::size_t>(expected)]) - std::log(sum);
+                const double log_p = static_cast<double>(logits[expected]) - std::log(sum);
                 EXPECT_NEAR(to_float(table.log_p[at]), log_p, 1e-3 + 5e-4 * std::abs(log_p));
             }
         }
@@ -138,8 +136,7 @@ TEST(ModelNgrams, UnigramsLieBestWithTheMeanInTheMetricOfTheInputEmbedding) {
         };
         std::vector<std::int32_t> order(static_cast<std::size_t>(vocab));
         std::iota(order.begin(), order.end(), 0);
-        std::ranges::stable_sort(order, {},
-                                 [&](std::int32_t token) { return inner(mean, u[static_cast<std::size_t>(token)]); });
+        std::ranges::stable_sort(order, {}, [&](std::int32_t token) { return inner(mean, u[token]); });
         order.resize(std::min(order.size(), std::size_t{256}));
         EXPECT_EQ(ngrams->common, order);
     }
@@ -152,8 +149,7 @@ TEST(ModelNgrams, QuantisedEmbeddingsAreReadAsTheyAre) {
     EXPECT_THAT(ngrams->bigrams.tokens, SizeIs(3 * 97));
     for (TokenId token = 0; token < 97; token += 24) {
         const std::vector<float> logits = logits_after(loaded.model, token);
-        EXPECT_EQ(ngrams->bigrams.tokens[static_cast<std::size_t>(3 * token)],
-                  std::ranges::max_element(logits) - logits.begin());
+        EXPECT_EQ(ngrams->bigrams.tokens[3 * token], std::ranges::max_element(logits) - logits.begin());
     }
 }
 

@@ -78,7 +78,7 @@ Shares among_four(double error) {
             for (TokenId id = 0; id < vocab; ++id) better += value(id) > own ? 1 : 0;
             return better < 4 ? 1.0 / n_trials : 0.0;
         };
-        const auto p = [&](TokenId id) { return guess[static_cast<std::size_t>(id)] / sum; };
+        const auto p = [&](TokenId id) { return guess[id] / sum; };
         shares.blind += is_among(p);
         shares.aware += is_among([&](TokenId id) { return noise.rank(p(id), position, id); });
     }

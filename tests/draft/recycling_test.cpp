@@ -26,8 +26,7 @@ using testing::HasSubstr;
 /// A row of logits whose best tokens are `best`, in that order, a step apart.
 std::vector<float> logits_of(std::size_t vocab, std::span<const TokenId> best, float step = 1.0F) {
     std::vector<float> logits(vocab, -100.0F);
-    for (std::size_t i = 0; i < best.size(); ++i)
-        logits[static_cast<std::size_t>(best[i])] = 10.0F - static_cast<float>(i) * step;
+    for (std::size_t i = 0; i < best.size(); ++i) logits[best[i]] = 10.0F - static_cast<float>(i) * step;
     return logits;
 }
 
@@ -89,7 +88,7 @@ TEST(Recycling, StaticTreeIsThePapers) {
     std::vector<int> depth(kRecyclingTree.size(), 0);
     for (std::size_t i = 1; i < kRecyclingTree.size(); ++i) {
         ASSERT_LT(kRecyclingTree[i].parent, static_cast<int>(i));
-        depth[i] = depth[static_cast<std::size_t>(kRecyclingTree[i].parent)] + 1;
+        depth[i] = depth[kRecyclingTree[i].parent] + 1;
         ++n_at_depth[depth[i]];
     }
     EXPECT_EQ(n_at_depth, (std::map<int, int>{{1, 8}, {2, 21}, {3, 25}, {4, 15}, {5, 8}, {6, 3}}));
@@ -216,7 +215,7 @@ TEST(Recycling, ProbabilitiesAreTheTargetsAtItsTemperature) {
         double sum = 0.0;
         for (const float logit : logits) sum += std::exp(static_cast<double>(logit) / t);
         for (const Proposal& proposal : out) {
-            const double p = std::exp(static_cast<double>(logits[static_cast<std::size_t>(proposal.token)]) / t) / sum;
+            const double p = std::exp(static_cast<double>(logits[proposal.token]) / t) / sum;
             EXPECT_NEAR(proposal.probability / p, 1.0, 2e-3);
         }
     }

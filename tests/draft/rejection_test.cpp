@@ -111,7 +111,7 @@ public:
             const auto& path = fault_ == Fault::CommittedPathOnly ? committed : text;
             std::vector<double> p(kToyVocab);
             for (const Candidate& candidate : sampler_.distribution(logits.row(logits_row_of(node)), path))
-                p[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+                p[candidate.id] = candidate.probability;
             text.push_back(decide(p, drawn_.drawn(node)));
             if (std::ssize(accepted) == limits.max_new_tokens) return;
             const auto next = tree.child(node, text.back());
@@ -124,8 +124,7 @@ private:
     TokenId decide(std::vector<double>& p, const DrawnChildren& children) {
         for (const TokenId draw : children.draws) {
             std::vector<double> q(p.size());
-            for (const Candidate& candidate : children.q)
-                q[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+            for (const Candidate& candidate : children.q) q[candidate.id] = candidate.probability;
             const auto at = static_cast<std::size_t>(draw);
             if (uniform() * q[at] < p[at]) return draw;
             if (fault_ == Fault::ResidualIsTarget) continue;
@@ -136,8 +135,7 @@ private:
         }
         double missing = uniform() * std::accumulate(p.begin(), p.end(), 0.0);
         TokenId token = 0;
-        while (token + 1 < kToyVocab && missing >= p[static_cast<std::size_t>(token)])
-            missing -= p[static_cast<std::size_t>(token++)];
+        while (token + 1 < kToyVocab && missing >= p[token]) missing -= p[token++];
         return token;
     }
     double uniform() { return rejection_uniform(~sampler_.options().seed, 0, n_uniform_++); }
@@ -310,7 +308,7 @@ TEST(RejectionUniform, IsUniformAndNeverRepeats) {
             const double u = rejection_uniform(9, position, index);
             ASSERT_GT(u, 0.0);
             ASSERT_LT(u, 1.0);
-            ++bins[static_cast<std::size_t>(u * 64.0)];
+            ++bins[u * 64.0];
             EXPECT_TRUE(seen.insert(u).second) << position << ", " << index;
         }
     }

@@ -83,7 +83,7 @@ inline std::vector<double> toy_joint(const ToyModels& models, const SamplerOptio
         for (TokenId id = 0; id < kToyVocab; ++id) {
             std::vector<TokenId> longer = path;
             longer.push_back(id);
-            visit(longer, p * next[static_cast<std::size_t>(id)]);
+            visit(longer, p * next[id]);
         }
     };
     visit({kToyRoot}, 1.0);

@@ -23,7 +23,7 @@ namespace slipstream::draft {
         double p = 0.3 + 0.1 * static_cast<double>(random() % 3);
         for (std::int64_t i = 0; i < k; ++i, p *= 0.6) {
             const bool last = token + 1 == vocab;
-            table.tokens.push_back(last ? -1 : ids[static_cast<std::size_t>(i)]);
+            table.tokens.push_back(last ? -1 : ids[i]);
             table.log_p.push_back(last ? Half{} : to_half(static_cast<float>(std::log(p))));
         }
     }

@@ -99,8 +99,7 @@ TEST(TreeBuilderModels, GreedilyTheVotesOfAllAreMerged) {
     EXPECT_EQ(children_of_root(all.tree), (ToyText{1, 2, 3}));
     EXPECT_EQ(all.tree.token(TreeNode(1)), 2) << "what both name comes first";
     std::vector<std::uint32_t> named_by(4);
-    for (const TreeNode node : all.tree.nodes())
-        named_by[static_cast<std::size_t>(all.tree.token(node) % 4)] = builder.named_by(node);
+    for (const TreeNode node : all.tree.nodes()) named_by[all.tree.token(node) % 4] = builder.named_by(node);
     EXPECT_EQ(named_by, (std::vector<std::uint32_t>{0, 1, 3, 2})) << "a vote against is none for";
 }
 

@@ -158,7 +158,7 @@ public:
             std::vector<Proposal> words;
             double sum = 0.0;
             for (TokenId id = 0; id < kVocab; ++id) {
-                const double weight = std::exp(row(text.back())[static_cast<std::size_t>(id)] + error * normal(random));
+                const double weight = std::exp(row(text.back())[id] + error * normal(random));
                 sum += weight;
                 words.push_back({.token = id, .probability = static_cast<float>(weight), .bin = 0});
             }
@@ -168,9 +168,7 @@ public:
     }
     [[nodiscard]] TokenId sample(TokenId last, std::int64_t position, const PathNoise& noise) const {
         TokenId best = 0;
-        const auto value = [&](TokenId id) {
-            return row(last)[static_cast<std::size_t>(id)] + noise.gumbel(position, id);
-        };
+        const auto value = [&](TokenId id) { return row(last)[id] + noise.gumbel(position, id); };
         for (TokenId id = 1; id < kVocab; ++id)
             if (value(id) > value(best)) best = id;
         return best;

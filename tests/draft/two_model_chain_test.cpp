@@ -97,7 +97,7 @@ std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyMod
         TwoModelChain made(kToyVocab, static_cast<std::uint64_t>(trial));
         made.propose(tree, {.text = text, .budget = 64, .max_depth = 2}, 2, lower, upper, drawn);
         EXPECT_EQ(tree.size(), 3);
-        ++counts[static_cast<std::size_t>(tree.token(TreeNode(1)) * kToyVocab + tree.token(TreeNode(2)))];
+        ++counts[tree.token(TreeNode(1)) * kToyVocab + tree.token(TreeNode(2))];
     }
     return counts;
 }
@@ -132,7 +132,7 @@ TEST(TwoModelChain, EachTokenHasTheUpperModelsDistributionAndAFaultWouldBeSeen) 
         const std::vector<TokenId> path{kToyRoot, a};
         const std::vector<double> second = toy_distribution(ToyModels::row(models.draft, path), path, options);
         for (std::size_t b = 0; b < second.size(); ++b)
-            joint[static_cast<std::size_t>(a * kToyVocab) + b] = first[static_cast<std::size_t>(a)] * second[b];
+            joint[static_cast<std::size_t>(a * kToyVocab) + b] = first[a] * second[b];
     }
     const std::vector<std::int64_t> counts = counts_of_chains(models, low, options);
     EXPECT_GT(chi_square_p_value(counts, joint), 1e-4);

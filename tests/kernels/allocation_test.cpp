@@ -81,7 +81,7 @@ TEST(KernelsAllocation, PlansAndArraysOfGraphsTakeNone) {
             begin.push_back(static_cast<std::int32_t>(rows.size()));
             for (std::int32_t step = 0; step < depth; ++step) rows.push_back(2 * step);
             rows.push_back(i);
-            nodes[static_cast<std::size_t>(i)] = i + round;
+            nodes[i] = i + round;
         }
     };
     rows.reserve(std::size_t{kTokens} * kTokens), positions.reserve(kTokens), begin.reserve(kTokens);

@@ -92,7 +92,7 @@ public:
     }
     std::vector<int> path(int token) const {
         std::vector<int> path;
-        for (; token >= 0; token = parents_[static_cast<std::size_t>(token)]) path.insert(path.begin(), token);
+        for (; token >= 0; token = parents_[token]) path.insert(path.begin(), token);
         return path;
     }
 
@@ -128,7 +128,7 @@ public:
             pass_.path_begin.push_back(static_cast<std::int32_t>(pass_.path_rows.size()));
             for (std::size_t i = static_cast<std::size_t>(n_committed); i < steps.size(); ++i)
                 pass_.path_rows.push_back(row_of(steps[i]));
-            const auto& own = q_[static_cast<std::size_t>(token)];
+            const auto& own = q_[token];
             pass_.q.insert(pass_.q.end(), own.begin(), own.end());
         }
     }
@@ -201,23 +201,20 @@ public:
         const auto n = static_cast<std::int64_t>(steps.size());
         const std::int64_t d = shape_.head_dim;
         const auto row_of = [&](const std::vector<std::vector<float>>& rows, int step, std::int64_t at) {
-            return rounded_row(shape_.dtype, std::span(rows[static_cast<std::size_t>(step)])
-                                                 .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(d)));
+            return rounded_row(
+                shape_.dtype, std::span(rows[step]).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(d)));
         };
         std::vector<double> out;
         for (std::int64_t head = 0; head < n_q_heads_; ++head) {
             const std::int64_t at = head / (n_q_heads_ / shape_.n_kv_heads) * d;
             std::vector<double> weights;
-            const double sink = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(head)];
+            const double sink = sinks_.empty() ? -INFINITY : sinks_[head];
             double best = sink, sum = 0.0;
             const std::int64_t low = window == 0 ? 0 : std::max<std::int64_t>(0, n - window);
             for (std::int64_t i = low; i < n; ++i) {
                 double score = 0.0;
-                const std::vector<double> key = row_of(k_, steps[static_cast<std::size_t>(i)], at);
-                for (std::int64_t e = 0; e < d; ++e)
-                    score += static_cast<double>(
-                                 q_[static_cast<std::size_t>(token)][static_cast<std::size_t>(head * d + e)]) *
-                             key[static_cast<std::size_t>(e)];
+                const std::vector<double> key = row_of(k_, steps[i], at);
+                for (std::int64_t e = 0; e < d; ++e) score += static_cast<double>(q_[token][head * d + e]) * key[e];
                 score *= scale();
                 weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
@@ -226,9 +223,8 @@ public:
             sum += std::exp(sink - best);
             std::vector<double> mean(static_cast<std::size_t>(d));
             for (std::int64_t i = low; i < n; ++i) {
-                const std::vector<double> value = row_of(v_, steps[static_cast<std::size_t>(i)], at);
-                for (std::size_t e = 0; e < mean.size(); ++e)
-                    mean[e] += weights[static_cast<std::size_t>(i - low)] / sum * value[e];
+                const std::vector<double> value = row_of(v_, steps[i], at);
+                for (std::size_t e = 0; e < mean.size(); ++e) mean[e] += weights[i - low] / sum * value[e];
             }
             out.insert(out.end(), mean.begin(), mean.end());
         }
@@ -273,8 +269,8 @@ private:
         std::vector<std::int32_t> rows;
         for (const int token : tokens) {
             rows.push_back(static_cast<std::int32_t>(rows.size()));
-            k.insert(k.end(), k_[static_cast<std::size_t>(token)].begin(), k_[static_cast<std::size_t>(token)].end());
-            v.insert(v.end(), v_[static_cast<std::size_t>(token)].begin(), v_[static_cast<std::size_t>(token)].end());
+            k.insert(k.end(), k_[token].begin(), k_[token].end());
+            v.insert(v.end(), v_[token].begin(), v_[token].end());
         }
         kv_write(exec(),
                  {.shape = shape_,

@@ -201,7 +201,7 @@ protected:
     std::vector<char> target_ = std::vector<char>(100, 0);
 
     std::uint64_t copy_and_record(Stream& stream, int at) {
-        stream.copy(&target_[static_cast<std::size_t>(at)], source_.data(), 10);
+        stream.copy(&target_[at], source_.data(), 10);
         return stream.record(*event_);
     }
 };
@@ -213,7 +213,7 @@ TEST_F(FailingCopy, IsToldToWhoeverWaitsBehindItAndOnceToTheStream) {
     compute_->wait(*event_, uses[0]);
     for (int repeat = 0; repeat < 2; ++repeat)
         for (int i = 1; i < 4; ++i)
-            EXPECT_THAT(io_error_of([&] { compute_->wait(*event_, uses[static_cast<std::size_t>(i)]); }),
+            EXPECT_THAT(io_error_of([&] { compute_->wait(*event_, uses[i]); }),
                         testing::HasSubstr("card, copies in: a copy of 10 bytes failed"));
     EXPECT_EQ(event_->completed(), 4U);
     EXPECT_THAT(io_error_of([&] { in_->synchronize(); }), testing::HasSubstr("a copy of 10 bytes failed"));

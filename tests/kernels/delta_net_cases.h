@@ -44,11 +44,11 @@ struct Case {
         for (std::int64_t i = 0; i < shape.state_floats(); ++i) {
             const std::int64_t column =
                 i / (shape.key_dim * kStateColumns) % blocks * kStateColumns + i % kStateColumns;
-            if (column >= shape.value_dim) state[static_cast<std::size_t>(i)] = 0.0F;
+            if (column >= shape.value_dim) state[i] = 0.0F;
         }
     }
     [[nodiscard]] std::int64_t n() const { return std::ssize(parents); }
-    [[nodiscard]] std::int32_t parent(std::int64_t token) const { return parents[static_cast<std::size_t>(token)]; }
+    [[nodiscard]] std::int32_t parent(std::int64_t token) const { return parents[token]; }
     /// Returns the tokens from the first to `token`.
     [[nodiscard]] std::vector<std::int32_t> path(std::int32_t token) const {
         std::vector<std::int32_t> tokens;
@@ -95,9 +95,7 @@ inline Reference reference(const Case& of) {
     constexpr double kUnit = 0x1p-24;
     const DeltaNetShape& shape = of.shape;
     const std::int64_t blocks = ceil_div(shape.value_dim, kStateColumns);
-    const auto at = [](const std::vector<float>& values, std::int64_t i) {
-        return static_cast<double>(values[static_cast<std::size_t>(i)]);
-    };
+    const auto at = [](const std::vector<float>& values, std::int64_t i) { return static_cast<double>(values[i]); };
     const auto input = [&](std::int32_t token, std::int64_t back, std::int64_t column) {
         for (; back > 0 && token >= 0; --back) token = of.parent(token);
         return token >= 0 ? at(of.rows, token * shape.row_cols() + column)
@@ -154,7 +152,7 @@ inline Reference reference(const Case& of) {
         }
         std::vector<State> after;
         for (std::int32_t token = 0; token < of.n(); ++token) {
-            State state = of.parent(token) < 0 ? before : after[static_cast<std::size_t>(of.parent(token))];
+            State state = of.parent(token) < 0 ? before : after[of.parent(token)];
             const Vector q = normed(convolved(token, key_head * shape.key_dim, shape.key_dim),
                                     1.0 / std::sqrt(static_cast<double>(shape.key_dim)));
             const Vector k = normed(convolved(token, shape.key_cols() + key_head * shape.key_dim, shape.key_dim), 1.0);
@@ -168,8 +166,8 @@ inline Reference reference(const Case& of) {
                 1.0 / (1.0 + std::exp(-input(token, 0, shape.convolved_cols() + shape.n_value_heads + head)));
             const double beta_error = kUnit * 16.0;
             for (std::int64_t v = 0; v < shape.value_dim; ++v) {
-                std::vector<double>& s = state.s[static_cast<std::size_t>(v)];
-                double& error = state.error[static_cast<std::size_t>(v)];
+                std::vector<double>& s = state.s[v];
+                double& error = state.error[v];
                 double dot = 0.0;
                 double size = 0.0;
                 for (std::size_t i = 0; i < keys; ++i) {
@@ -178,7 +176,7 @@ inline Reference reference(const Case& of) {
                     size += s[i] * s[i];
                 }
                 size = std::sqrt(size);
-                const double update = beta * (values.x[static_cast<std::size_t>(v)] - dot);
+                const double update = beta * (values.x[v] - dot);
                 double y = 0.0;
                 double size_after = 0.0;
                 for (std::size_t i = 0; i < keys; ++i) {
@@ -228,14 +226,13 @@ enum class Working : std::uint8_t {
 /// Returns the steps of the tokens of a case in their order, and the number of working states.
 inline std::vector<DeltaStep> steps_of(const Case& of, std::int64_t n_kept, Working working, std::int64_t& n_working) {
     std::vector<std::int32_t> last_child(static_cast<std::size_t>(of.n()) + 1, -1);  // [1 + parent]
-    for (std::int32_t i = 0; i < of.n(); ++i) last_child[static_cast<std::size_t>(of.parent(i) + 1)] = i;
+    for (std::int32_t i = 0; i < of.n(); ++i) last_child[of.parent(i) + 1] = i;
     std::vector<DeltaStep> steps;
     n_working = 1;
     for (std::int32_t i = 0; i < of.n(); ++i) {
         const std::int32_t parent = of.parent(i);
-        const std::int32_t from = parent < 0 ? 0 : steps[static_cast<std::size_t>(parent)].to;
-        const bool takes =
-            i < n_kept || (working == Working::LastTakesOver && last_child[static_cast<std::size_t>(parent + 1)] == i);
+        const std::int32_t from = parent < 0 ? 0 : steps[parent].to;
+        const bool takes = i < n_kept || (working == Working::LastTakesOver && last_child[parent + 1] == i);
         steps.push_back(
             {.row = i, .parent = parent, .from = from, .to = takes ? from : static_cast<std::int32_t>(n_working++)});
     }
@@ -311,8 +308,7 @@ inline void expect_paths_alone(ExecRef exec, const Case& of, std::int64_t n_kept
     for (std::int32_t token = 0; token < of.n(); ++token) {
         const std::int32_t parent = of.parent(token);
         const Case alone = parent < 0 ? of.chain_of({token}, of.state, of.taps)
-                                      : of.chain_of({token}, after[static_cast<std::size_t>(parent)].state,
-                                                    after[static_cast<std::size_t>(parent)].taps);
+                                      : of.chain_of({token}, after[parent].state, after[parent].taps);
         after.push_back(run(exec, alone, 1));
         EXPECT_TRUE(testing_cuda::same_bits(after.back().out,
                                             std::span(tree.out).subspan(static_cast<std::size_t>(token) * cols, cols)))

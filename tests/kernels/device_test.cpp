@@ -39,7 +39,7 @@ TEST(ThreadPool, EachItemOnceOnEveryCountAndPiece) {
                     EXPECT_LE(end - begin, piece);
                     EXPECT_GE(thread, 0);
                     EXPECT_LT(thread, n_threads);
-                    for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
+                    for (std::int64_t i = begin; i < end; ++i) ++seen[i];
                 });
                 for (const auto& count : seen) ASSERT_EQ(count, 1);
             }

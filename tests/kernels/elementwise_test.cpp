@@ -58,13 +58,11 @@ TEST_P(ElementwiseTest, RmsNormEqualsItsDefinition) {
             {.x = matrix_view(x.data(), n, d), .weight = weight_view, .y = matrix_view(y.data(), n, d), .eps = 1e-5F});
         for (std::int64_t row = 0; row < n; ++row) {
             double sum = 0.0;
-            for (std::int64_t i = 0; i < d; ++i)
-                sum += static_cast<double>(x[static_cast<std::size_t>(row * d + i)]) *
-                       x[static_cast<std::size_t>(row * d + i)];
+            for (std::int64_t i = 0; i < d; ++i) sum += static_cast<double>(x[row * d + i]) * x[row * d + i];
             const double scale = 1.0 / std::sqrt(sum / static_cast<double>(d) + 1e-5);
             for (std::int64_t i = 0; i < d; ++i) {
                 const auto at = static_cast<std::size_t>(row * d + i);
-                const double expected = x[at] * scale * weight[static_cast<std::size_t>(i)];
+                const double expected = x[at] * scale * weight[i];
                 // Half of d / 16 + 6 roundings in the sum (all terms positive), four more behind it.
                 EXPECT_NEAR(y[at], expected, std::abs(expected) * (static_cast<double>(d) / 32 + 8) * 0x1p-24)
                     << n << "x" << d;
@@ -305,7 +303,7 @@ TEST_P(ElementwiseTest, RopeTurnsPairsByTheirAngle) {
                 for (std::size_t i = 0; i < 3; ++i) {
                     const std::size_t a = base + (layout == RopeLayout::Half ? i : 2 * i);
                     const std::size_t b = base + (layout == RopeLayout::Half ? i + 3 : 2 * i + 1);
-                    const double angle = positions[static_cast<std::size_t>(t)] * frequency[i];
+                    const double angle = positions[t] * frequency[i];
                     EXPECT_NEAR(x[a], 1.25 * (before[a] * std::cos(angle) - before[b] * std::sin(angle)), 1e-5);
                     EXPECT_NEAR(x[b], 1.25 * (before[a] * std::sin(angle) + before[b] * std::cos(angle)), 1e-5);
                 }

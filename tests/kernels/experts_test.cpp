@@ -69,19 +69,19 @@ void expect_choice(const Chosen& found, const std::vector<float>& logits, std::i
         std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
             const auto key = [&](std::int32_t i) {
                 if (weighting.score == ExpertScore::Softmax) return double{row[i]};
-                return score[static_cast<std::size_t>(i)] + (bias.empty() ? 0.0 : double{bias[i]});
+                return score[i] + (bias.empty() ? 0.0 : double{bias[i]});
             };
             return key(a) > key(b);
         });
         order.resize(k);
         std::sort(order.begin(), order.end());
         double sum = 0.0;
-        for (const std::int32_t id : order) sum += score[static_cast<std::size_t>(id)];
+        for (const std::int32_t id : order) sum += score[id];
         double divisor = weighting.normalized ? sum + double{weighting.sum_offset} : all;
         if (!weighting.normalized && weighting.score == ExpertScore::Sigmoid) divisor = 1.0;
         for (std::size_t j = 0; j < k; ++j) {
             ASSERT_EQ(found.ids[token * k + j], order[j]) << "token " << token;
-            const double weight = score[static_cast<std::size_t>(order[j])] / divisor * double{weighting.scale};
+            const double weight = score[order[j]] / divisor * double{weighting.scale};
             // A score has an error of 2 ulp from exp and 2 from a quotient, a sum of n terms n / 2 ulp.
             EXPECT_NEAR(found.weights[token * k + j], weight, (8.0 + double(n)) * 0x1p-24 * weight)
                 << "token " << token;
@@ -142,7 +142,7 @@ TEST_P(ChooseExperts, ScalesMultiplyTheWeightsAlone) {
         const Chosen found = choose(GetParam(), 2, logits, 37, k, weighting, {}, scales);
         EXPECT_EQ(found.ids, plain.ids);
         for (std::size_t i = 0; i < plain.ids.size(); ++i)
-            ASSERT_EQ(found.weights[i], plain.weights[i] * scales[static_cast<std::size_t>(plain.ids[i])]);
+            ASSERT_EQ(found.weights[i], plain.weights[i] * scales[plain.ids[i]]);
     }
     // Equal logits: the lowest experts, each with its own scale. A token that has none keeps its mark.
     const Chosen ties = choose(GetParam(), 1, {1.0F, 1.0F, 1.0F, kNan, 0.0F, 0.0F}, 3, 2, {}, {}, {0.5F, 3.0F, 7.0F});
@@ -208,10 +208,10 @@ void expect_group(CpuForm form, int n_threads, DType type, std::int64_t m, std::
     GuardedMatrix alone(n, m);
     std::vector<MatmulArgs> products;
     std::int64_t first = 0;
-    for (std::int64_t expert = 0; expert < n_experts; first += rows[static_cast<std::size_t>(expert++)]) {
+    for (std::int64_t expert = 0; expert < n_experts; first += rows[expert++]) {
         const TensorView packed = packed_view(packs.data() + static_cast<std::size_t>(expert) * bytes, type, m, k);
         pack_weights({device, *stream}, {.weights = weights.view().slice_rows(expert * m, m), .packed = packed});
-        const std::int64_t count = rows[static_cast<std::size_t>(expert)];
+        const std::int64_t count = rows[expert];
         if (count == 0) continue;
         const TensorView own = x.view().slice_rows(first, count);
         const MatmulArgs one{.weights = packed, .x = own, .y = alone.view().slice_rows(first, count)};
@@ -312,12 +312,12 @@ TEST(CombineExperts, AddsRowsInTheWrittenOrder) {
             for (std::int64_t i = 0; i < d; ++i) {
                 std::vector<float> expected(5, 0.0F);
                 for (std::size_t row = 0; row < tokens.size(); ++row) {
-                    float& sum = expected[static_cast<std::size_t>(tokens[row])];
+                    float& sum = expected[tokens[row]];
                     sum = std::fma(weights[row], rows.at(static_cast<std::int64_t>(row), i), sum);
                 }
                 for (std::int64_t token = 0; token < 5; ++token)
                     ASSERT_EQ(std::bit_cast<std::uint32_t>(sums.at(token, i)),
-                              std::bit_cast<std::uint32_t>(expected[static_cast<std::size_t>(token)]))
+                              std::bit_cast<std::uint32_t>(expected[token]))
                         << "token " << token << ", column " << i;
             }
             sums.expect_guards_intact();

@@ -189,8 +189,7 @@ inline Exact exact_score(const Rows& rows, const Query& query, std::int64_t head
     for (std::int64_t slot = group * kGroupTokens; slot < std::min(rows.n_slots, (group + 1) * kGroupTokens); ++slot) {
         double sum = 0.0, size = 0.0;
         for (std::int64_t e = 0; e < d; ++e) {
-            const double product =
-                static_cast<double>(query.q[static_cast<std::size_t>(head * d + e)]) * rows.key(slot, kv_head, e);
+            const double product = static_cast<double>(query.q[head * d + e]) * rows.key(slot, kv_head, e);
             sum += product;
             size += std::abs(product);
         }
@@ -213,7 +212,7 @@ inline void expect_exact(const Rows& rows, const Query& query, const std::vector
     ASSERT_EQ(std::ssize(found), query.n_heads * (n_groups + 3));
     for (std::int64_t head = 0; head < query.n_heads; ++head)
         for (std::int64_t group = 0; group < n_groups + 3; ++group) {
-            const auto score = static_cast<double>(found[static_cast<std::size_t>(head * (n_groups + 3) + group)]);
+            const auto score = static_cast<double>(found[head * (n_groups + 3) + group]);
             if (group >= n_groups) {
                 ASSERT_TRUE(std::isnan(score)) << "head " << head << ", group " << group;
                 continue;

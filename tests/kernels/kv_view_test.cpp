@@ -67,7 +67,7 @@ TEST_P(KvView, WritesTheGroupsOfItsChunksOnly) {
     const std::vector<float> found = scores_of(exec(), rows, chunks, query, {1, 2});
     for (std::int64_t i = 0; i < std::ssize(found); ++i) {
         const std::int64_t group = i % stride;
-        EXPECT_EQ(!std::isnan(found[static_cast<std::size_t>(i)]), group >= 32 && group < 64) << "group " << group;
+        EXPECT_EQ(!std::isnan(found[i]), group >= 32 && group < 64) << "group " << group;
     }
 }
 

@@ -145,9 +145,7 @@ public:
                 {rows_, cols_},
                 static_cast<std::size_t>(stride_) * sizeof(float)};
     }
-    [[nodiscard]] float& at(std::int64_t row, std::int64_t col) {
-        return data_[static_cast<std::size_t>(kGuard + row * stride_ + col)];
-    }
+    [[nodiscard]] float& at(std::int64_t row, std::int64_t col) { return data_[kGuard + row * stride_ + col]; }
     /// Fills with normal numbers, every 53rd an outlier of 100 times.
     void randomise(std::uint32_t seed) {
         std::mt19937 random(seed);
@@ -162,8 +160,7 @@ public:
             const std::int64_t inside = i - kGuard;
             const bool element = inside >= 0 && inside < rows_ * stride_ && inside % stride_ < cols_;
             if (element) continue;
-            ASSERT_EQ(std::memcmp(&data_[static_cast<std::size_t>(i)], &fill, sizeof(fill)), 0)
-                << "written outside, at float " << inside;
+            ASSERT_EQ(std::memcmp(&data_[i], &fill, sizeof(fill)), 0) << "written outside, at float " << inside;
         }
     }
 

@@ -80,10 +80,9 @@ protected:
                 for (std::int64_t head = 0; head < n_kv_heads; ++head) {
                     const auto from = (values ? v : k).begin() + token * cols + head * head_dim;
                     const Q8Row expected = expected_row({from, from + head_dim});
-                    const std::byte* at =
-                        (values ? scratch_v : scratch_k).data() +
-                        static_cast<std::size_t>(rows[static_cast<std::size_t>(token)]) * shape.scratch_row_bytes() +
-                        static_cast<std::size_t>(head) * shape.head_row_bytes();
+                    const std::byte* at = (values ? scratch_v : scratch_k).data() +
+                                          static_cast<std::size_t>(rows[token]) * shape.scratch_row_bytes() +
+                                          static_cast<std::size_t>(head) * shape.head_row_bytes();
                     EXPECT_EQ(std::memcmp(at, expected.codes.data(), expected.codes.size()), 0)
                         << head_dim << ", token " << token << ", head " << head;
                     ASSERT_EQ(std::ssize(expected.scales), shape.head_scales());

@@ -47,9 +47,7 @@ std::vector<std::int32_t> order_of(const std::vector<float>& row) {
     std::vector<std::int32_t> order;
     for (std::size_t id = 0; id < row.size(); ++id)
         if (row[id] > -kInfinity) order.push_back(static_cast<std::int32_t>(id));
-    std::ranges::stable_sort(order, [&](std::int32_t a, std::int32_t b) {
-        return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)];
-    });
+    std::ranges::stable_sort(order, [&](std::int32_t a, std::int32_t b) { return row[a] > row[b]; });
     return order;
 }
 
@@ -66,7 +64,7 @@ TEST_F(Sampling, TheBestAreThoseOfASort) {
                 logit_top_k(exec(), {.logits = logits, .k = k, .ids = ids.data(), .values = values.data()});
                 for (std::size_t i = 0; i < ids.size(); ++i) {
                     ASSERT_EQ(ids[i], i < order.size() ? order[i] : -1) << vocab << ", best " << i;
-                    ASSERT_EQ(values[i], i < order.size() ? row[static_cast<std::size_t>(order[i])] : -kInfinity);
+                    ASSERT_EQ(values[i], i < order.size() ? row[order[i]] : -kInfinity);
                     ASSERT_FALSE(values[i] == 0.0F && std::signbit(values[i]));
                 }
             }
@@ -74,7 +72,7 @@ TEST_F(Sampling, TheBestAreThoseOfASort) {
             float value = std::nanf("");
             logit_argmax(exec(), {.logits = logits, .ids = &id, .values = &value});
             ASSERT_EQ(id, order.empty() ? -1 : order.front());
-            ASSERT_EQ(value, order.empty() ? -kInfinity : row[static_cast<std::size_t>(order.front())]);
+            ASSERT_EQ(value, order.empty() ? -kInfinity : row[order.front()]);
         }
 }
 
@@ -97,9 +95,9 @@ TEST_F(Sampling, DrawsAreTheBestOfLogitAndNoise) {
             float best = -kInfinity;
             std::int32_t best_id = -1;
             for (std::int32_t i = 0; i < vocab; ++i) {
-                const float logit = row[static_cast<std::size_t>(i)];
+                const float logit = row[i];
                 if (!(logit > -kInfinity)) continue;
-                const double greatest = row[static_cast<std::size_t>(order.front())];
+                const double greatest = row[order.front()];
                 const double below = double{logit} == greatest ? 0.0 : double{logit} - greatest;
                 const float of = static_cast<float>(below / temperature) +
                                  gumbel_noise(9, static_cast<std::uint64_t>(position), static_cast<std::uint32_t>(i));

@@ -74,7 +74,7 @@ public:
                                 .pages = pages_.data()});
         ranges_there_ = testing_cuda::upload_bytes(exec, std::as_bytes(std::span<const PageRange>(ranges_)));
         written_.resize(static_cast<std::size_t>(n_pages));
-        for (const PageFill& fill : fills) written_[static_cast<std::size_t>(fill.page)] = true;
+        for (const PageFill& fill : fills) written_[fill.page] = true;
         const std::vector<std::byte> found = bytes();
         for (std::size_t i = 0; i < static_cast<std::size_t>(n_pages); ++i)
             EXPECT_TRUE(written_[i] || std::all_of(found.begin() + static_cast<std::ptrdiff_t>(i * page),
@@ -101,7 +101,7 @@ public:
     /// What the pages of a head hold.
     [[nodiscard]] HeadKv held(std::int64_t head) const {
         HeadKv held;
-        const std::int64_t n = ranges_[static_cast<std::size_t>(head)].n_slots;
+        const std::int64_t n = ranges_[head].n_slots;
         const std::int64_t d = rows_.shape.head_dim;
         held.k.resize(static_cast<std::size_t>(n), std::vector<double>(static_cast<std::size_t>(d)));
         for (std::int64_t slot = 0; slot < n; ++slot) {
@@ -116,7 +116,7 @@ public:
                     channel.push_back(rows_.key(slot, head, e));
                 const std::vector<double> codes = in_four_bits(channel);
                 for (std::size_t i = 0; i < codes.size(); ++i)
-                    held.k[static_cast<std::size_t>(first) + i][static_cast<std::size_t>(e)] = codes[i];
+                    held.k[static_cast<std::size_t>(first) + i][e] = codes[i];
             }
         return held;
     }
@@ -204,20 +204,19 @@ inline ExactFold exact_fold(const PageQueries& queries, std::int64_t token, std:
     const float* q = queries.q.data() + (token * queries.n_heads + head) * d;
     const auto scale = static_cast<double>(queries.scale);
     const auto cap = static_cast<double>(queries.softcap);
-    const double sink = queries.sinks.empty() ? -INFINITY : queries.sinks[static_cast<std::size_t>(head)];
+    const double sink = queries.sinks.empty() ? -INFINITY : queries.sinks[head];
     // Kernels add products with codes and with minimums apart: each at most three times that with the largest key.
     double size = 0.0;
     for (std::int64_t e = 0; e < d; ++e) {
         double largest = 0.0;
-        for (const std::vector<double>& key : kv.k)
-            largest = std::max(largest, std::abs(key[static_cast<std::size_t>(e)]));
+        for (const std::vector<double>& key : kv.k) largest = std::max(largest, std::abs(key[e]));
         size += 3 * largest * std::abs(static_cast<double>(q[e])) * scale;
     }
     std::vector<double> scores;
     double best = sink;
     for (const std::vector<double>& key : kv.k) {
         double score = 0.0;
-        for (std::int64_t e = 0; e < d; ++e) score += static_cast<double>(q[e]) * key[static_cast<std::size_t>(e)];
+        for (std::int64_t e = 0; e < d; ++e) score += static_cast<double>(q[e]) * key[e];
         score *= scale;
         scores.push_back(cap == 0.0 ? score : cap * std::tanh(score / cap));
         best = std::max(best, scores.back());
@@ -254,12 +253,12 @@ inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries
         const HeadKv held = pages.held(head / group);
         for (std::int64_t token = 0; token < queries.n_tokens; ++token) {
             const std::int64_t query = token * queries.n_heads + head;
-            const float m = state[static_cast<std::size_t>(n * d + query)];
-            const float l = state[static_cast<std::size_t>(n * (d + 1) + query)];
+            const float m = state[n * d + query];
+            const float l = state[n * (d + 1) + query];
             const float* o = state.data() + query * d;
             if (held.k.empty()) {
                 // The fresh state.
-                const double sink = queries.sinks.empty() ? 0.0 : queries.sinks[static_cast<std::size_t>(head)];
+                const double sink = queries.sinks.empty() ? 0.0 : queries.sinks[head];
                 EXPECT_TRUE(queries.sinks.empty() ? m == -INFINITY : std::abs(m * unit - sink) < 1e-6) << m;
                 EXPECT_EQ(l, queries.sinks.empty() ? 0.0F : 1.0F);
                 for (std::int64_t e = 0; e < d; ++e) EXPECT_EQ(o[e], 0.0F);
@@ -270,8 +269,7 @@ inline void expect_exact_fold(const HeadPages& pages, const PageQueries& queries
                         exact.log_error)
                 << "token " << token << ", head " << head;
             for (std::int64_t e = 0; e < d; ++e)
-                ASSERT_NEAR(static_cast<double>(o[e]) / static_cast<double>(l), exact.mean[static_cast<std::size_t>(e)],
-                            exact.mean_error)
+                ASSERT_NEAR(static_cast<double>(o[e]) / static_cast<double>(l), exact.mean[e], exact.mean_error)
                     << "token " << token << ", head " << head << ", element " << e;
         }
     }
@@ -362,8 +360,8 @@ inline void expect_exact_joined(ExecRef exec, const HeadPages& pages, const Page
             append(kv, fresh, token, kv_head);
             const ExactFold exact = exact_fold(queries, token, head, kv);
             for (std::int64_t e = 0; e < d; ++e)
-                ASSERT_NEAR(found[static_cast<std::size_t>((token * queries.n_heads + head) * d + e)],
-                            exact.mean[static_cast<std::size_t>(e)], exact.mean_error + rounding * exact.rounded_error)
+                ASSERT_NEAR(found[(token * queries.n_heads + head) * d + e], exact.mean[e],
+                            exact.mean_error + rounding * exact.rounded_error)
                     << "token " << token << ", head " << head << ", element " << e;
         }
     }

@@ -46,7 +46,7 @@ public:
         return groups[group].item_bytes - std::min(less, groups[group].item_bytes / 2);
     }
     [[nodiscard]] TransferItem copy(std::size_t group, std::int32_t item) const {
-        return {.source = sources_[group][static_cast<std::size_t>(item)].data(), .bytes = bytes(group, item)};
+        return {.source = sources_[group][item].data(), .bytes = bytes(group, item)};
     }
     [[nodiscard]] bool are_at(const std::byte* data, std::size_t group, std::int32_t item) const {
         for (std::size_t i = 0; i < bytes(group, item); ++i)

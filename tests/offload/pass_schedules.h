@@ -46,14 +46,12 @@ public:
     }
 
     [[nodiscard]] std::int64_t n_asked() const { return std::ssize(blocks_); }
-    [[nodiscard]] std::int64_t n_items(std::int64_t pass) const {
-        return std::ssize(blocks_[static_cast<std::size_t>(pass)]);
-    }
+    [[nodiscard]] std::int64_t n_items(std::int64_t pass) const { return std::ssize(blocks_[pass]); }
     [[nodiscard]] std::size_t item_bytes(std::int64_t pass, std::int64_t index) const {
-        return blocks_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(index)]->size();
+        return blocks_[pass][index]->size();
     }
     [[nodiscard]] bool is_item(const std::byte* data, std::int64_t pass, std::int64_t index) const {
-        const std::vector<std::byte>& item = *blocks_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(index)];
+        const std::vector<std::byte>& item = *blocks_[pass][index];
         return std::equal(item.begin(), item.end(), data);
     }
 

@@ -293,7 +293,7 @@ TEST(ResidencyPlan, ItemsOnDemandGetSlots) {
         const ResidencyPlan plan = plan_residency(request);
         std::vector<std::int32_t> slots(free == 0 ? 0 : 8);
         for (std::int32_t layer = 0; layer < std::ssize(slots); ++layer)
-            slots[static_cast<std::size_t>(layer)] = free / 8 + (layer < free % 8 ? 1 : 0);
+            slots[layer] = free / 8 + (layer < free % 8 ? 1 : 0);
         EXPECT_EQ(plan.slots, slots);
         EXPECT_EQ(plan.slot_bytes, static_cast<std::size_t>(free) * kMiB);
         EXPECT_EQ(plan.resident_weights_bytes, 16 * kMiB);
@@ -324,8 +324,8 @@ TEST(ResidencyPlan, SlotsSaveWhatIsExpectedOfThem) {
         const ResidencyPlan plan = plan_residency(request);
         double saved = 0.0;
         for (std::int32_t layer = 0; layer < std::ssize(plan.slots); ++layer)
-            for (std::int32_t slot = 0; slot < plan.slots[static_cast<std::size_t>(layer)]; ++slot)
-                saved += request.schedule[static_cast<std::size_t>(10 * layer + 2 + slot)].slot_saves;
+            for (std::int32_t slot = 0; slot < plan.slots[layer]; ++slot)
+                saved += request.schedule[10 * layer + 2 + slot].slot_saves;
         EXPECT_NEAR(static_cast<double>(plan.streamed_weights_bytes), (16.0 - saved) * kMiB, 1.0);
         EXPECT_EQ(fixed.streamed_weights_bytes, (64 - static_cast<std::size_t>(free)) * kMiB / 4);
         EXPECT_LE(plan.streamed_weights_bytes, fixed.streamed_weights_bytes);

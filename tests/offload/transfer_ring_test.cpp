@@ -86,7 +86,7 @@ public:
     // The item is looked at when the compute stream gets there.
     const std::byte* acquire(std::int64_t number) {
         const std::byte* data = ring.acquire(number, *compute);
-        const std::size_t bytes = sizes[static_cast<std::size_t>(number)];
+        const std::size_t bytes = sizes[number];
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
         EXPECT_TRUE(data >= region.data() && data + bytes <= region.data() + region.span().size());
         static_cast<ScheduledStream&>(*compute).call([this, data, bytes, number] {
@@ -167,7 +167,7 @@ TEST(TransferRing, LiveBlocksNeverOverlap) {
         std::vector<std::pair<const std::byte*, const std::byte*>> places;
         for (std::int64_t k = first; k < rig.ring.next_number(); ++k) {
             const std::byte* data = rig.ring.acquire(k, *rig.compute);
-            places.emplace_back(data, data + rig.sizes[static_cast<std::size_t>(k)]);
+            places.emplace_back(data, data + rig.sizes[k]);
         }
         std::sort(places.begin(), places.end());
         for (std::size_t i = 1; i < places.size(); ++i) ASSERT_LE(places[i - 1].second, places[i].first);
@@ -315,14 +315,14 @@ TEST(TransferRing, ASlowLinkDeliversInOrder) {
         source.resize(1 + rng() % 500000);
         bytes += source.size();
         while (!on.ring.has_room(source.size())) {
-            const std::vector<std::byte>& oldest = sources[static_cast<std::size_t>(first)];
+            const std::vector<std::byte>& oldest = sources[first];
             ASSERT_TRUE(holds_pattern(on.ring.acquire(first, *on.compute), oldest.size(), first));
             on.ring.release(first++, *on.compute);
         }
         on.push(source);
     }
     for (; first < 40; ++first) {
-        const std::vector<std::byte>& oldest = sources[static_cast<std::size_t>(first)];
+        const std::vector<std::byte>& oldest = sources[first];
         ASSERT_TRUE(holds_pattern(on.ring.acquire(first, *on.compute), oldest.size(), first));
         on.ring.release(first, *on.compute);
     }

@@ -43,7 +43,7 @@ TEST(ExpertHits, OfFewerMissesAreMore) {
 TEST(ExpertHits, AreThoseThatWereCounted) {
     const std::vector<double> counted{0.0, 0.1, 0.3, 0.35, 0.5, 0.75, 0.75, 0.9, 1.0};
     for (std::int64_t n_slots = 0; n_slots <= 8; ++n_slots)
-        EXPECT_DOUBLE_EQ(expected_hits({8, 2}, n_slots, 1.0, counted), counted[static_cast<std::size_t>(n_slots)]);
+        EXPECT_DOUBLE_EQ(expected_hits({8, 2}, n_slots, 1.0, counted), counted[n_slots]);
     EXPECT_DOUBLE_EQ(expected_hits({8, 2}, 4, 0.5, counted), 0.75);
     EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 1.0, 1.0, {.hits = counted})[4], 1.0);
     EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, {.hits = counted})[5], 4 * 2 * 0.93 * 0.25);

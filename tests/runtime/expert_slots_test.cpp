@@ -110,12 +110,12 @@ struct ReplayedSlots {
         if (figures.hits < figures.needed)
             choose_slots({.counts = counts.counts(), .held = held, .needed = needed, .n_free = n_free}, takes);
         for (const SlotTake& take : takes) {
-            held[static_cast<std::size_t>(take.expert)] = 1;
+            held[take.expert] = 1;
             if (take.victim == kNoVictim) {
                 --n_free;
                 continue;
             }
-            held[static_cast<std::size_t>(take.victim)] = 0;
+            held[take.victim] = 0;
             ++figures.evicted;
         }
         return figures;

@@ -35,7 +35,7 @@ public:
         while (chosen.size() < n_chosen_) {
             std::discrete_distribution<int> draw(left.begin(), left.end());
             const int expert = draw(random_);
-            left[static_cast<std::size_t>(expert)] = 0.0;
+            left[expert] = 0.0;
             chosen.push_back(static_cast<std::uint16_t>(expert));
         }
         return chosen;
@@ -112,8 +112,8 @@ TEST(ExpertUse, HitsAreThoseOfTheSlotsThatTokensHad) {
                               .n_free = static_cast<std::int64_t>(n_slots[i]) - std::ranges::count(held[i], 1)},
                              takes);
                 for (const SlotTake& take : takes) {
-                    held[i][static_cast<std::size_t>(take.expert)] = 1;
-                    if (take.victim != kNoVictim) held[i][static_cast<std::size_t>(take.victim)] = 0;
+                    held[i][take.expert] = 1;
+                    if (take.victim != kNoVictim) held[i][take.victim] = 0;
                 }
             }
             use.add(chosen);

@@ -44,8 +44,7 @@ struct Engine {
         nodes.clear();
         std::vector<std::int32_t> rows;
         for (std::size_t i = 0; i < tokens.size(); ++i) {
-            nodes.push_back(
-                cache.add_node(parents[i] < 0 ? kCommittedTip : nodes[static_cast<std::size_t>(parents[i])]));
+            nodes.push_back(cache.add_node(parents[i] < 0 ? kCommittedTip : nodes[parents[i]]));
             rows.push_back(static_cast<std::int32_t>(i));
         }
         const ConstTensorView logits = forward.run(cache, tokens, nodes, rows);
@@ -119,9 +118,8 @@ TEST_P(ForwardTest, ATreeGivesEachNodeTheBitsOfPlainDecoding) {
         std::vector<std::int32_t> rows;
         std::vector<NodeId> chunk;
         for (int i = begin; i < begin + 40; ++i) {
-            const int parent = parents[static_cast<std::size_t>(i)];
-            nodes.push_back(
-                engine.cache.add_node(parent < 0 ? kCommittedTip : nodes[static_cast<std::size_t>(parent)]));
+            const int parent = parents[i];
+            nodes.push_back(engine.cache.add_node(parent < 0 ? kCommittedTip : nodes[parent]));
             chunk.push_back(nodes.back());
             rows.push_back(i - begin);
         }
@@ -134,15 +132,14 @@ TEST_P(ForwardTest, ATreeGivesEachNodeTheBitsOfPlainDecoding) {
 
     for (int leaf = 7; leaf < 120; leaf += 11) {
         std::vector<int> path;
-        for (int i = leaf; i >= 0; i = parents[static_cast<std::size_t>(i)]) path.insert(path.begin(), i);
+        for (int i = leaf; i >= 0; i = parents[i]) path.insert(path.begin(), i);
         Engine plain(GetParam(), 1);
         plain.feed(prompt, 512);
         std::vector<TokenId> chain;
-        for (const int i : path) chain.push_back(tokens[static_cast<std::size_t>(i)]);
+        for (const int i : path) chain.push_back(tokens[i]);
         const auto rows = plain.feed(chain, 1);
         for (std::size_t i = 0; i < path.size(); ++i)
-            ASSERT_TRUE(rows[i] == whole[static_cast<std::size_t>(path[i])])
-                << "node " << path[i] << " below leaf " << leaf;
+            ASSERT_TRUE(rows[i] == whole[path[i]]) << "node " << path[i] << " below leaf " << leaf;
     }
 }
 

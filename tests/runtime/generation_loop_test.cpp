@@ -186,7 +186,7 @@ TEST(GenerationLoop, APassThatItsDraftTokensFailIsRunAgainWithoutThem) {
             int n_failed = 0;
             target.on_begin = [&](const TargetPass& pass) {
                 for (const std::int32_t row : pass.logit_tokens)
-                    if (row != pass.logit_tokens.front() && pass.tokens[static_cast<std::size_t>(row)] % 16 == 3) {
+                    if (row != pass.logit_tokens.front() && pass.tokens[row] % 16 == 3) {
                         ++n_failed;
                         throw FormatError("numbers that are not finite");
                     }

@@ -169,7 +169,7 @@ std::int64_t control_tokens_of_template(const HostileTokenizer& tokenizer, const
     const auto add_to = [&](std::size_t end) {
         for (const TokenId id : tokenizer.tokenizer->encode(std::string_view(prompt.bytes).substr(begin, end - begin),
                                                             SpecialTokens::Parse))
-            n += tokenizer.is_control[static_cast<std::size_t>(id)] ? 1 : 0;
+            n += tokenizer.is_control[id] ? 1 : 0;
     };
     for (const TextSpan& span : prompt.said) {
         add_to(span.begin);
@@ -220,8 +220,7 @@ TEST(HostileMessages, BecomeNoControlToken) {
             const bool adds_bos = tokenizer.tokenizer->adds_bos();
             if (adds_bos) begin_with_a_letter(prompt);
             std::int64_t n = 0;
-            for (const TokenId id : tokenizer.tokenizer->encode_prompt(prompt))
-                n += tokenizer.is_control[static_cast<std::size_t>(id)] ? 1 : 0;
+            for (const TokenId id : tokenizer.tokenizer->encode_prompt(prompt)) n += tokenizer.is_control[id] ? 1 : 0;
             const std::int64_t most = control_tokens_of_template(tokenizer, prompt) + (adds_bos ? 1 : 0);
             if (n > most && ++n_failures <= 20)
                 ADD_FAILURE() << fmt::format("{}: {} control tokens where the template wrote {}: '{}' ({})",
@@ -247,7 +246,7 @@ TEST(HostileMessages, MarksChangeNoIdsOfOrdinaryText) {
                 if (random.below(2) == 0) append_span(text.said, {begin, text.bytes.size()});
             }
             const std::vector<TokenId> plain = tokenizer.tokenizer->encode_prompt(text.bytes, SpecialTokens::Parse);
-            const auto is_control = [&](TokenId id) { return tokenizer.is_control[static_cast<std::size_t>(id)]; };
+            const auto is_control = [&](TokenId id) { return tokenizer.is_control[id]; };
             const std::int64_t n_added = tokenizer.tokenizer->adds_bos() ? 1 : 0;
             if (std::ranges::count_if(plain, is_control) > n_added) continue;
             ASSERT_EQ(tokenizer.tokenizer->encode_prompt(text), plain) << tokenizer.name << ": " << hex(text.bytes);

@@ -105,7 +105,7 @@ TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
         };
         for (int i = 0; i < n; ++i) {
             nodes.push_back(i == 0 ? engine.target->add_node(kCommittedTip, NodeKind::Certain)
-                                   : engine.target->add_node(nodes[static_cast<std::size_t>(parents[i])]));
+                                   : engine.target->add_node(nodes[parents[i]]));
             const std::int32_t row = 0;
             if (by_level)
                 take(engine.target->run({.tokens = std::span(tokens).subspan(i, 1),
@@ -119,8 +119,7 @@ TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
         }
         for (int i = 0; i < n; ++i) {
             std::vector<TokenId> path;
-            for (int at = i; at >= 0; at = parents[static_cast<std::size_t>(at)])
-                path.insert(path.begin(), tokens[static_cast<std::size_t>(at)]);
+            for (int at = i; at >= 0; at = parents[at]) path.insert(path.begin(), tokens[at]);
             alone.target->truncate(0);
             feed(*alone.target, prompt);
             for (std::size_t t = 0; t < path.size(); ++t) {
@@ -129,8 +128,7 @@ TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
                 const LogitRows found =
                     alone.target->run({.tokens = {&path[t], 1}, .nodes = {&node, 1}, .logit_tokens = {&row, 1}});
                 if (t + 1 == path.size()) {
-                    EXPECT_TRUE(
-                        same_bits({found.row(0).begin(), found.row(0).end()}, logits[static_cast<std::size_t>(i)]))
+                    EXPECT_TRUE(same_bits({found.row(0).begin(), found.row(0).end()}, logits[i]))
                         << "round " << round << ", node " << i;
                 }
                 alone.target->commit({&node, 1});
@@ -139,10 +137,9 @@ TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
         // A path is committed; the text goes on as if its tokens had been fed alone.
         std::vector<NodeId> path;
         std::vector<TokenId> text = prompt;
-        for (int at = n - 1; at >= 0; at = parents[static_cast<std::size_t>(at)]) {
-            path.insert(path.begin(), nodes[static_cast<std::size_t>(at)]);
-            text.insert(text.begin() + static_cast<std::ptrdiff_t>(prompt.size()),
-                        tokens[static_cast<std::size_t>(at)]);
+        for (int at = n - 1; at >= 0; at = parents[at]) {
+            path.insert(path.begin(), nodes[at]);
+            text.insert(text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens[at]);
         }
         engine.target->commit(path);
         alone.target->truncate(0);
@@ -317,7 +314,7 @@ TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
                                : shape == 2 ? std::max(i - 1 - i % 2, 0)
                                             : i - 1;
             nodes.push_back(i == 0 ? cache.add_node(kCommittedTip, has_certain ? NodeKind::Certain : NodeKind::Draft)
-                                   : cache.add_node(nodes[static_cast<std::size_t>(parent)]));
+                                   : cache.add_node(nodes[parent]));
         }
         // All nodes in one pass, or the last ones after a pass over the others.
         const auto first = static_cast<std::size_t>(
@@ -333,10 +330,10 @@ TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
         states[0] = -1;
         std::vector<int> visits(pass.size());
         for (std::int32_t i = 0; i < std::ssize(part.steps); ++i) {
-            const DeltaStep& step = part.steps[static_cast<std::size_t>(i)];
-            ASSERT_EQ(states[static_cast<std::size_t>(step.from)], step.parent) << "round " << round << ", step " << i;
-            states[static_cast<std::size_t>(step.to)] = i;
-            if (step.row >= 0) ++visits[static_cast<std::size_t>(step.row)];
+            const DeltaStep& step = part.steps[i];
+            ASSERT_EQ(states[step.from], step.parent) << "round " << round << ", step " << i;
+            states[step.to] = i;
+            if (step.row >= 0) ++visits[step.row];
         }
         EXPECT_THAT(visits, testing::Each(1));
     }

@@ -61,13 +61,13 @@ TEST(MixedLayers, ACommitMovesTheRowsOfEveryLayer) {
     for (int i = 0; i < 3; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
     std::vector<std::vector<std::byte>> expected;
     for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-        const std::size_t bytes = 3 * layouts[static_cast<std::size_t>(layer)].scratch_row_bytes();
+        const std::size_t bytes = 3 * layouts[layer].scratch_row_bytes();
         std::fill_n(cache.scratch_k(layer), bytes, static_cast<std::byte>(16 * layer + 1));
         std::fill_n(cache.scratch_v(layer), bytes, static_cast<std::byte>(16 * layer + 2));
     }
     // The same rows in a cache of that layer alone.
     for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-        const KvLayout& layout = layouts[static_cast<std::size_t>(layer)];
+        const KvLayout& layout = layouts[layer];
         KvCache alone(device, {&layout, 1}, 300, 3);
         std::vector<NodeId> path;
         for (int i = 0; i < 3; ++i) path.push_back(alone.add_node(i == 0 ? kCommittedTip : path.back()));
@@ -81,9 +81,9 @@ TEST(MixedLayers, ACommitMovesTheRowsOfEveryLayer) {
     }
     cache.commit(exec, nodes);
     for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-        std::vector<std::byte> found(expected[static_cast<std::size_t>(layer)].size());
+        std::vector<std::byte> found(expected[layer].size());
         cache.read_chunk(exec, layer, 0, found.data());
-        EXPECT_TRUE(found == expected[static_cast<std::size_t>(layer)]) << "layer " << layer;
+        EXPECT_TRUE(found == expected[layer]) << "layer " << layer;
     }
 }
 
@@ -231,8 +231,7 @@ TEST(MixedLayers, AViewChoosesGroupsOfEachLayersHeads) {
     viewed.run_until_built();
     ASSERT_EQ(viewed.view.n_text(), viewed.cache.n_committed());
     for (std::int64_t layer = 0; layer < kLayers; ++layer)
-        EXPECT_EQ(std::ssize(viewed.builder.chosen(layer)),
-                  kHeads[static_cast<std::size_t>(layer)].n_kv_heads * 128 / kGroupTokens);
+        EXPECT_EQ(std::ssize(viewed.builder.chosen(layer)), kHeads[layer].n_kv_heads * 128 / kGroupTokens);
 }
 
 TEST(MixedLayers, MatricesAreNotSplitIfALayerHasOneKvHead) {

@@ -148,7 +148,7 @@ public:
     void on_kv(ExecRef, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t) override {
         queries.insert(queries.end(), float_row(q, 0), float_row(q, 0) + q.cols());
         chunks.resize(std::max(chunks.size(), static_cast<std::size_t>(layer) + 1));
-        auto& found = chunks[static_cast<std::size_t>(layer)];
+        auto& found = chunks[layer];
         EXPECT_EQ(segment.range.first, std::ssize(found)) << "chunks ascend without gaps";
         for (std::int64_t chunk = segment.range.first; chunk < segment.range.end; ++chunk)
             found.emplace_back(segment.chunks[chunk], segment.chunks[chunk] + chunk_bytes_);
@@ -181,12 +181,12 @@ TEST(PassKv, APassHandsOutItsRowsAndEveryChunkThatItReads) {
         EXPECT_TRUE(same_bits(found.rows, expected.rows));
         ASSERT_EQ(found.chunks.size(), 3U);
         for (std::int64_t layer = 0; layer < 3; ++layer) {
-            const auto& of_layer = found.chunks[static_cast<std::size_t>(layer)];
+            const auto& of_layer = found.chunks[layer];
             ASSERT_EQ(of_layer.size(), 5U);
             for (std::int64_t chunk = 0; chunk < 4; ++chunk) {
                 std::vector<std::byte> whole(chunk_bytes);
                 engine.cache.read_chunk(engine.forward->exec(), layer, chunk, whole.data());
-                EXPECT_EQ(of_layer[static_cast<std::size_t>(chunk)], whole) << "layer " << layer << ", chunk " << chunk;
+                EXPECT_EQ(of_layer[chunk], whole) << "layer " << layer << ", chunk " << chunk;
             }
         }
         EXPECT_TRUE(same_bits({found.queries.begin(), found.queries.begin() + 8},

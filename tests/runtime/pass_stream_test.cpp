@@ -93,7 +93,7 @@ TEST(PassStream, ForwardsTakeTurnsOverOneCache) {
             const auto row = feed_chain(
                 forward, cache, std::span(tokens).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)));
             done += n;
-            ASSERT_TRUE(same_bits(row, plain[static_cast<std::size_t>(done - 1)])) << "position " << done - 1;
+            ASSERT_TRUE(same_bits(row, plain[done - 1])) << "position " << done - 1;
             EXPECT_EQ(figures.weights_bytes > before.weights_bytes, way != 1);
             if (way == 0) {
                 EXPECT_EQ(figures.kv_bytes, before.kv_bytes);
@@ -132,14 +132,12 @@ TEST(PassStream, PromptsByLayerTakeTurns) {
         const LogitRows logits = forward.run_by_layer(engine.streamed_kv, at, kChunk, part(at, border),
                                                       part(border, border + 60), nodes, {&last, 1}, {});
         const std::vector<float> row(logits.row(0).begin(), logits.row(0).end());
-        ASSERT_TRUE(same_bits(row, plain[static_cast<std::size_t>(border + 59)])) << "from " << at;
+        ASSERT_TRUE(same_bits(row, plain[border + 59])) << "from " << at;
         EXPECT_EQ(engine.pass.figures().weights_bytes > weights, weights_stream);
         engine.streamed_kv.commit(forward.exec(), nodes);
         at = border + 60;
         for (int i = 0; i < 3; ++i, at += 100)
-            ASSERT_TRUE(same_bits(feed_chain(other, engine.streamed_kv, part(at, at + 100)),
-                                  plain[static_cast<std::size_t>(at + 99)]))
-                << at;
+            ASSERT_TRUE(same_bits(feed_chain(other, engine.streamed_kv, part(at, at + 100)), plain[at + 99])) << at;
     }
 }
 

@@ -31,14 +31,13 @@ struct RandomTree {
     [[nodiscard]] std::vector<NodeId> hang(Target& target) const {
         std::vector<NodeId> nodes;
         for (const std::int32_t parent : parents)
-            nodes.push_back(target.add_node(parent < 0 ? kCommittedTip : nodes[static_cast<std::size_t>(parent)]));
+            nodes.push_back(target.add_node(parent < 0 ? kCommittedTip : nodes[parent]));
         return nodes;
     }
     /// From the root to `node`.
     [[nodiscard]] std::vector<NodeId> path(std::int64_t node, const std::vector<NodeId>& nodes) const {
         std::vector<NodeId> path;
-        for (; node >= 0; node = parents[static_cast<std::size_t>(node)])
-            path.insert(path.begin(), nodes[static_cast<std::size_t>(node)]);
+        for (; node >= 0; node = parents[node]) path.insert(path.begin(), nodes[node]);
         return path;
     }
 };

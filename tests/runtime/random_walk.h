@@ -48,7 +48,7 @@ public:
         return {.n_threads = 1, .link_bytes_per_second = dice.one_in(2) ? 3e8 : 0.0, .faults = &all_[rank]};
     }
     void strike(Dice& dice) {
-        CpuFaults& struck = all_[static_cast<std::size_t>(dice.below(std::ssize(all_)))];
+        CpuFaults& struck = all_[dice.below(std::ssize(all_))];
         const auto kind = static_cast<std::size_t>(dice.below(std::ssize(kKinds)));
         struck.*kKinds[kind] = 1 + dice.below(kind == 0 ? 200 : 40);
     }

@@ -89,11 +89,10 @@ TEST_P(ReferenceLogits, AgreeWithinTheRoundingOfActivations) {
     for (std::int64_t t = 0; t < n; ++t) {
         const NodeId node = cache.add_node(kCommittedTip);
         const std::int32_t row = 0;
-        const ConstTensorView logits =
-            forward.run(cache, {&tokens[static_cast<std::size_t>(t)], 1}, {&node, 1}, {&row, 1});
+        const ConstTensorView logits = forward.run(cache, {&tokens[t], 1}, {&node, 1}, {&row, 1});
         cache.commit(forward.exec(), {&node, 1});
         for (std::int64_t i = 0; i < logits.cols(); ++i) {
-            const double truth = expected[static_cast<std::size_t>(t * logits.cols() + i)];
+            const double truth = expected[t * logits.cols() + i];
             const double difference = float_row(logits, 0)[i] - truth;
             error += difference * difference;
             power += truth * truth;

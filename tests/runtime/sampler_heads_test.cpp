@@ -73,7 +73,7 @@ std::vector<TokenId> random_path(std::span<const float> row, std::mt19937& rando
         token = static_cast<TokenId>(random() % row.size());
         for (int tries = 0; tries < 20 && random() % 4 != 0; ++tries) {
             const auto other = static_cast<TokenId>(random() % row.size());
-            if (row[static_cast<std::size_t>(other)] > row[static_cast<std::size_t>(token)]) token = other;
+            if (row[other] > row[token]) token = other;
         }
     }
     return path;

@@ -46,7 +46,7 @@ std::vector<TokenId> ids(std::span<const Candidate> candidates) {
 std::vector<Candidate> reference(const SamplerOptions& o, std::vector<float> logits, const std::vector<TokenId>& path) {
     const std::size_t from = path.size() - std::min(path.size(), static_cast<std::size_t>(o.repeat_window));
     for (const TokenId id : std::set<TokenId>(path.begin() + static_cast<std::ptrdiff_t>(from), path.end())) {
-        float& logit = logits[static_cast<std::size_t>(id)];
+        float& logit = logits[id];
         logit = static_cast<float>(logit > 0 ? logit / o.repeat_penalty : logit * o.repeat_penalty);
     }
     const double greatest = *std::ranges::max_element(logits);
@@ -244,8 +244,7 @@ TEST(Sampler, FiltersAsTheBookSays) {
 double chi_square_deviation(Sampler& sampler, const std::vector<float>& logits, const std::vector<TokenId>& path,
                             int n_draws, std::int64_t first_position) {
     std::vector<double> counts(logits.size());
-    for (int i = 0; i < n_draws; ++i)
-        counts[static_cast<std::size_t>(sampler.sample(logits, first_position + i, path))] += 1;
+    for (int i = 0; i < n_draws; ++i) counts[sampler.sample(logits, first_position + i, path)] += 1;
     const auto distribution = sampler.distribution(logits, path);
     double chi = 0;
     double cells = 0;
@@ -254,7 +253,7 @@ double chi_square_deviation(Sampler& sampler, const std::vector<float>& logits, 
     double covered = 0;
     for (const Candidate& candidate : distribution) {
         const double expected = candidate.probability * n_draws;
-        const double count = counts[static_cast<std::size_t>(candidate.id)];
+        const double count = counts[candidate.id];
         covered += count;
         if (expected < 10) {
             rare_expected += expected;
@@ -306,9 +305,9 @@ TEST(Sampler, TheDistributionTestCanFail) {
     Sampler plain(options(1.0), 60);
     std::vector<double> counts(60);
     double chi = 0;
-    for (int i = 0; i < 100000; ++i) counts[static_cast<std::size_t>(warm.sample(logits, i, {}))] += 1;
+    for (int i = 0; i < 100000; ++i) counts[warm.sample(logits, i, {})] += 1;
     for (const Candidate& c : plain.distribution(logits, {}))
-        chi += std::pow(counts[static_cast<std::size_t>(c.id)] - c.probability * 1e5, 2) / (c.probability * 1e5);
+        chi += std::pow(counts[c.id] - c.probability * 1e5, 2) / (c.probability * 1e5);
     EXPECT_GT(chi, 1000);
     EXPECT_LT(chi_square_deviation(warm, sharper, {}, 100000, 0), 5.0);
 }
@@ -352,13 +351,12 @@ TEST(Sampler, NothingDependsOnEarlierCalls) {
     Sampler backward(o, 1000);
     for (int i = 199; i >= 0; --i) {
         (void)backward.distribution(i % 2 == 0 ? b : a, {});
-        ASSERT_EQ(backward.sample(i % 2 == 0 ? a : b, i, path), first[static_cast<std::size_t>(i)]) << i;
+        ASSERT_EQ(backward.sample(i % 2 == 0 ? a : b, i, path), first[i]) << i;
     }
     o.seed = 6;
     Sampler other(o, 1000);
     int n_equal = 0;
-    for (int i = 0; i < 200; ++i)
-        n_equal += other.sample(i % 2 == 0 ? a : b, i, path) == first[static_cast<std::size_t>(i)];
+    for (int i = 0; i < 200; ++i) n_equal += other.sample(i % 2 == 0 ? a : b, i, path) == first[i];
     EXPECT_LT(n_equal, 150);
 }
 

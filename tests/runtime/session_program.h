@@ -47,7 +47,7 @@ public:
                                               const std::atomic<bool>*) const override {
         return {};
     }
-    [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[id]; }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
     [[nodiscard]] std::vector<TokenId> encode_marked(std::string_view, SaidBytes,

@@ -39,7 +39,7 @@ public:
                                               const std::atomic<bool>*) const override {
         return {};
     }
-    [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[id]; }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
     [[nodiscard]] std::vector<TokenId> encode_marked(std::string_view, SaidBytes,
@@ -270,7 +270,7 @@ TEST(TextGeneration, RandomRulesEndTheTextAtTheSamePlaceForEveryProposer) {
     int n_inside_a_pass = 0;
     for (int round = 0; round < 60; ++round) {
         Setting setting{.context = 5 + 30 + pick(80)};
-        const TokenId end = plain_tokens(kPlainTokens)[static_cast<std::size_t>(20 + pick(100))];
+        const TokenId end = plain_tokens(kPlainTokens)[20 + pick(100)];
         if (pick(3) == 0) setting.end_tokens = {end};
         if (pick(4) == 0) setting.more_end_tokens = {end};
         const std::int64_t max_tokens = pick(2) == 0 ? -1 : 1 + pick(90);

@@ -47,16 +47,14 @@ void FakeKv::write_rows(std::int64_t first) {
     if (std::ssize(rows) < n) rows.resize(static_cast<std::size_t>(n));
     std::copy(committed.begin() + first, committed.end(), rows.begin() + first);
     versions.resize(static_cast<std::size_t>(ceil_div(options.context_tokens, kChunkTokens)), 1);
-    for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n; ++chunk)
-        ++versions[static_cast<std::size_t>(chunk)];
+    for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n; ++chunk) ++versions[chunk];
 }
 
 std::vector<std::uint32_t> FakeKv::reference(std::span<const TokenId> text, std::int64_t n_prompt) const {
     const std::int64_t border = (n_prompt - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
     std::vector<std::uint32_t> states;
     for (std::int64_t i = 0; i < std::ssize(text); ++i)
-        states.push_back(next(i == 0 ? 0 : states.back(), i, text[static_cast<std::size_t>(i)],
-                              i < border ? Phase::Prefill : Phase::Decode));
+        states.push_back(next(i == 0 ? 0 : states.back(), i, text[i], i < border ? Phase::Prefill : Phase::Decode));
     return states;
 }
 
@@ -145,7 +143,7 @@ void FakeTarget::read_state(std::int64_t layer, std::int64_t position, std::byte
     CHECK(layer == kLayers && position > 0 && last_state(position, 1) == position, "states of layer {} at {}", layer,
           position);
     if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("states: a failed copy");
-    const std::uint32_t state = kv_->committed[static_cast<std::size_t>(position - 1)];
+    const std::uint32_t state = kv_->committed[position - 1];
     for (std::uint32_t i = 0; i < RecurrentStates::state_bytes({&kRecurrent, 1}) / sizeof(state); ++i) {
         const std::uint32_t word = i == 0 ? state : mix(state, i, 9, 9);
         std::memcpy(out + i * sizeof(word), &word, sizeof(word));
@@ -187,9 +185,7 @@ void FakeTarget::commit(std::span<const NodeId> path) {
 }
 
 std::uint64_t FakeTarget::chunk_version(std::int64_t chunk) const {
-    return is_ring() || is_recurrent() || chunk >= std::ssize(kv_->versions)
-               ? 0
-               : kv_->versions[static_cast<std::size_t>(chunk)];
+    return is_ring() || is_recurrent() || chunk >= std::ssize(kv_->versions) ? 0 : kv_->versions[chunk];
 }
 
 void FakeTarget::recommit(std::int64_t n_tokens) {
@@ -260,7 +256,7 @@ void FakeTarget::begin(const TargetPass& pass) {
               at(pass.nodes[0]).position / kPrefillChunkTokens == at(pass.nodes.back()).position / kPrefillChunkTokens);
     }
     for (std::size_t i = 0; i < pass.nodes.size(); ++i) {
-        FakeKv::Node& node = kv_->nodes[static_cast<std::size_t>(pass.nodes[i].row)];
+        FakeKv::Node& node = kv_->nodes[pass.nodes[i].row];
         node.state = kv_->next(state_above(pass.nodes[i]), node.position, pass.tokens[i], pass.phase);
     }
     make_logits(pass);
@@ -270,7 +266,7 @@ void FakeTarget::begin(const TargetPass& pass) {
 void FakeTarget::make_logits(const TargetPass& pass) {
     logits_.clear();
     for (const std::int32_t token : pass.logit_tokens) {
-        std::uint32_t state = at(pass.nodes[static_cast<std::size_t>(token)]).state;
+        std::uint32_t state = at(pass.nodes[token]).state;
         if (token == wrong_token && pass.tokens.size() > 1) ++state;
         for (std::int64_t id = 0; id < kv_->options.vocab; ++id)
             logits_.push_back(static_cast<float>(mix(state, static_cast<std::uint32_t>(id), 3, 3) >> 8) * 0x1p-21F);
@@ -303,7 +299,7 @@ void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
     if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("KV: a failed copy");
     for (const std::int64_t part : {0, 1})
         for (std::int64_t i = chunk * kChunkTokens; i < std::min((chunk + 1) * kChunkTokens, n_committed()); ++i) {
-            const std::uint32_t row = row_of(kv_->committed[static_cast<std::size_t>(i)], layer, part);
+            const std::uint32_t row = row_of(kv_->committed[i], layer, part);
             std::memcpy(out + 4 * (part * kChunkTokens + i % kChunkTokens), &row, sizeof(row));
         }
 }

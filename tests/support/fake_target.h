@@ -99,7 +99,7 @@ public:
     std::int64_t n_passes = 0;
 
 private:
-    [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[static_cast<std::size_t>(node.row)]; }
+    [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[node.row]; }
     void check_between_passes() const;
     [[nodiscard]] bool is_ring() const;
     [[nodiscard]] std::int64_t first_read_chunk(std::int64_t position) const;

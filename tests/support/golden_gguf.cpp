@@ -225,8 +225,7 @@ void put_fused_floats(GgufWriter& file, const std::string& name, const GoldenTen
     std::vector<float> values;
     for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert)
         for (std::int64_t row = first; row < n_rows; row += step)
-            for (std::int64_t col = 0; col < cols; ++col)
-                values.push_back(all[static_cast<std::size_t>((expert * cols + col) * n_rows + row)]);
+            for (std::int64_t col = 0; col < cols; ++col) values.push_back(all[(expert * cols + col) * n_rows + row]);
     put_floats(file, name, {tensor.shape[0], n_rows / step, cols}, values);
 }
 

@@ -97,8 +97,7 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
                 const auto n_part = std::ssize(part) / kVectors;
                 for (std::int64_t i = 0; i < kVectors; ++i)
                     for (std::int64_t j = 0; j < n_part; ++j)
-                        found[static_cast<std::size_t>(i * n + (by_columns ? 0 : at) + j)] +=
-                            part[static_cast<std::size_t>(i * n_part + j)];
+                        found[i * n + (by_columns ? 0 : at) + j] += part[i * n_part + j];
                 at += by_columns ? columns_of(*model, layer, role) : n_part;
             }
             EXPECT_EQ(at, is_cut_by_columns(role) ? columns_of(whole, layer, role) : n) << "the shares are not all";

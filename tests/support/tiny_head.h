@@ -66,7 +66,7 @@ public:
         } else {
             ones_.assign(static_cast<std::size_t>(d), 1.0F);
             for (std::int64_t i = 0; i < d; ++i)
-                projection_[static_cast<std::size_t>(i * 2 * d + i)] = kind == TinyHeadKind::Right ? 1.0F : -1.0F;
+                projection_[i * 2 * d + i] = kind == TinyHeadKind::Right ? 1.0F : -1.0F;
         }
         weights_.embedding_norm = ones();
     }

@@ -27,8 +27,7 @@ public:
           offset_(viewed.view.n_text() - viewed.view.n_slots()),
           rows_(groups_of(viewed.builder.chosen(layer))),
           paged_(groups_of(viewed.builder.chosen_pages(layer))) {
-        for (const GroupMove& move : viewed.builder.chosen(layer))
-            rows_[static_cast<std::size_t>(move.head)][static_cast<std::size_t>(move.to)] = move.from;
+        for (const GroupMove& move : viewed.builder.chosen(layer)) rows_[move.head][move.to] = move.from;
         std::vector<std::byte> chunk(shape_.chunk_bytes());
         for (std::int64_t i = 0; i * kChunkTokens < viewed.view.n_text(); ++i) {
             viewed.cache.read_chunk(viewed.forward->exec(), layer, i, chunk.data());
@@ -44,9 +43,9 @@ public:
             std::vector<bool> there(static_cast<std::size_t>(viewed_.view.n_text()), false);
             for (std::int64_t slot = 0; slot < viewed_.view.n_slots(); ++slot) {
                 const std::int64_t position = position_of(head, slot);
-                if (position < 0 || position >= viewed_.view.n_text() || there[static_cast<std::size_t>(position)])
+                if (position < 0 || position >= viewed_.view.n_text() || there[position])
                     return fmt::format("layer {}, head {}: slot {} is position {}", layer_, head, slot, position);
-                there[static_cast<std::size_t>(position)] = true;
+                there[position] = true;
                 if (!is_seen(position)) continue;
                 ++n_checked_;
                 if (!is_same(head, slot, position))
@@ -68,7 +67,7 @@ private:
     using Groups = std::vector<std::vector<std::int64_t>>;  // [heads][groups kept]: the group of the text
     [[nodiscard]] Groups groups_of(std::span<const GroupMove> moves) const {
         Groups groups(static_cast<std::size_t>(shape_.n_kv_heads));
-        for (const GroupMove& move : moves) groups[static_cast<std::size_t>(move.head)].push_back(move.from);
+        for (const GroupMove& move : moves) groups[move.head].push_back(move.from);
         return groups;
     }
     [[nodiscard]] bool is_seen(std::int64_t position) const {
@@ -76,10 +75,10 @@ private:
         return window == 0 || position + window > viewed_.view.n_text();
     }
     [[nodiscard]] std::int64_t position_of(std::int64_t head, std::int64_t slot) const {
-        const auto& groups = rows_[static_cast<std::size_t>(head)];
+        const auto& groups = rows_[head];
         const std::int64_t group = slot / kGroupTokens;
         if (group >= std::ssize(groups)) return slot + offset_;
-        return groups[static_cast<std::size_t>(group)] * kGroupTokens + slot % kGroupTokens;
+        return groups[group] * kGroupTokens + slot % kGroupTokens;
     }
     [[nodiscard]] std::size_t k_offset(std::int64_t head, std::int64_t at, std::int64_t d) const {
         return cpu::k_step_offset(shape_, head, at / kStepTokens) +
@@ -93,7 +92,7 @@ private:
     }
     [[nodiscard]] bool is_same(std::int64_t head, std::int64_t slot, std::int64_t position) const {
         const std::byte* mine = viewed_.view.chunks(layer_)[slot / kChunkTokens];
-        const std::byte* own = chunks_[static_cast<std::size_t>(position / kChunkTokens)].data();
+        const std::byte* own = chunks_[position / kChunkTokens].data();
         slot %= kChunkTokens;
         position %= kChunkTokens;
         const std::size_t element = cpu::element_bytes(shape_, 1);
@@ -110,7 +109,7 @@ private:
     }
     // Returns a number of a row of the cache, which is F16 or Q8_0; `part`: 0 for K, part_bytes() for V.
     [[nodiscard]] float number(std::int64_t head, std::int64_t position, std::int64_t d, std::size_t part) const {
-        const std::byte* own = chunks_[static_cast<std::size_t>(position / kChunkTokens)].data();
+        const std::byte* own = chunks_[position / kChunkTokens].data();
         const std::int64_t at = position % kChunkTokens;
         const std::byte* element = own + (part == 0 ? k_offset(head, at, d) : v_offset(head, at, d));
         std::uint16_t bits = 0;
@@ -124,7 +123,7 @@ private:
     }
     [[nodiscard]] std::string page_problem(std::int64_t head, std::vector<bool>& there) {
         const PageRange& range = viewed_.builder.pages_of(layer_, head);
-        std::vector<std::int64_t> groups = paged_[static_cast<std::size_t>(head)];
+        std::vector<std::int64_t> groups = paged_[head];
         // A build of a view that keeps everything leaves full pages as they are: earlier groups without a gap.
         if (viewed_.builder.options().budget_tokens >= viewed_.cache.context_tokens()) {
             const auto n = static_cast<std::size_t>(range.n_slots / kGroupTokens);
@@ -142,11 +141,10 @@ private:
             return fmt::format("{} slots from page {} are read", read.n_slots, read.first_page);
         std::int64_t before = -1;
         for (std::int64_t slot = 0; slot < range.n_slots; ++slot) {
-            const std::int64_t position =
-                groups[static_cast<std::size_t>(slot / kGroupTokens)] * kGroupTokens + slot % kGroupTokens;
-            if (position <= before || position >= viewed_.view.n_text() || there[static_cast<std::size_t>(position)])
+            const std::int64_t position = groups[slot / kGroupTokens] * kGroupTokens + slot % kGroupTokens;
+            if (position <= before || position >= viewed_.view.n_text() || there[position])
                 return fmt::format("slot {} in pages is position {}", slot, position);
-            there[static_cast<std::size_t>(position)] = true;
+            there[position] = true;
             before = position;
             ++n_checked_;
             ++n_paged_;

@@ -52,7 +52,7 @@ template <typename Add, typename Run>
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> rows;
     for (std::int32_t i = 0; i < n; ++i) {
-        nodes.push_back(add(i == 0 ? kCommittedTip : nodes[static_cast<std::size_t>(i - (i % 3 == 0 ? 1 : i % 3))]));
+        nodes.push_back(add(i == 0 ? kCommittedTip : nodes[i - (i % 3 == 0 ? 1 : i % 3)]));
         rows.push_back(i);
     }
     const LogitRows logits = run(random_tokens(n, 5), nodes, rows);

@@ -191,7 +191,7 @@ public:
     void put(std::string_view character) {
         auto& cells = line();
         if (inserting_) cells.insert(cells.begin() + column_, std::string());
-        cells[static_cast<std::size_t>(column_++)] = character;
+        cells[column_++] = character;
     }
     void control(char c) {
         if (c == '\n') ++row_;
@@ -238,7 +238,7 @@ public:
 private:
     std::vector<std::string>& line() {
         if (std::ssize(lines_) <= row_) lines_.resize(static_cast<std::size_t>(row_) + 1);
-        auto& cells = lines_[static_cast<std::size_t>(row_)];
+        auto& cells = lines_[row_];
         if (std::ssize(cells) <= column_) cells.resize(static_cast<std::size_t>(column_) + 1, " ");
         return cells;
     }

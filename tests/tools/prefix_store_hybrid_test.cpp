@@ -138,7 +138,7 @@ TEST(PrefixStoreHybrid, WhatIsKeptChangesNoBit) {
             return static_cast<std::int64_t>(random() % static_cast<unsigned>(n));
         };
         Engines& engines = below(3) == 0 ? mixture : dense;
-        SplitEngine& engine = *engines.all[static_cast<std::size_t>(below(std::ssize(engines.all)))];
+        SplitEngine& engine = *engines.all[below(std::ssize(engines.all))];
         const auto limit = static_cast<std::size_t>(below(2) == 0 ? std::int64_t{16} << 20 : 40'000 * below(16));
         const std::int64_t n_ids = below(2) > 0 ? kTinyVocab : 2;
         Talk talk(engine, limit);
@@ -147,7 +147,7 @@ TEST(PrefixStoreHybrid, WhatIsKeptChangesNoBit) {
             const std::string where = fmt::format("history {}, turn {}", seed, turn);
             // Mostly a text before the last one.
             const std::int64_t n_texts = std::max<std::int64_t>(std::ssize(texts) - (below(4) > 0 ? 1 : 0), 1);
-            const std::vector<TokenId>& base = texts[static_cast<std::size_t>(below(n_texts))];
+            const std::vector<TokenId>& base = texts[below(n_texts)];
             const std::int64_t n_same = below(3) > 0 ? std::ssize(base) : below(std::ssize(base) + 1);
             std::vector<TokenId> prompt(base.begin(), base.begin() + n_same);
             for (std::int64_t i = n_same < 200 ? 200 + below(400) : below(60); i >= 0; --i)

@@ -126,7 +126,7 @@ TEST(PrefixStore, WhatIsReusedIsWhatThePromptWouldCompute) {
             const std::int64_t n_same = below(std::ssize(talk.text()) + 1);
             std::vector<TokenId> prompt(talk.text().begin(), talk.text().begin() + n_same);
             // A token that the text does not have there.
-            const TokenId before = n_same < std::ssize(talk.text()) ? talk.text()[static_cast<std::size_t>(n_same)] : 0;
+            const TokenId before = n_same < std::ssize(talk.text()) ? talk.text()[n_same] : 0;
             prompt.push_back((before + 1) % static_cast<TokenId>(options.vocab));
             for (std::int64_t i = below(700); i > 0; --i) prompt.push_back(static_cast<TokenId>(below(options.vocab)));
             if (std::ssize(prompt) > 3800) break;
@@ -275,7 +275,7 @@ TEST(PrefixStore, WhatIsKeptChangesNoAnswer) {
         Conversation talk(options, limit);
         std::vector<std::vector<TokenId>> texts{{}};
         for (int turn = 0; turn < 7; ++turn) {
-            const std::vector<TokenId>& base = texts[static_cast<std::size_t>(below(std::ssize(texts)))];
+            const std::vector<TokenId>& base = texts[below(std::ssize(texts))];
             const std::int64_t n_same = below(2) > 0 ? std::ssize(base) : below(std::ssize(base) + 1);
             std::vector<TokenId> prompt(base.begin(), base.begin() + n_same);
             for (std::int64_t i = below(3) > 0 ? below(800) : below(20); i >= 0; --i)
@@ -421,7 +421,7 @@ TEST(PrefixStore, WhatIsKeptOfRecurrentTextsChangesNoAnswer) {
         Conversation talk(options, limit);
         std::vector<std::vector<TokenId>> texts{{}};
         for (int turn = 0; turn < 9; ++turn) {
-            const std::vector<TokenId>& base = texts[static_cast<std::size_t>(below(std::ssize(texts)))];
+            const std::vector<TokenId>& base = texts[below(std::ssize(texts))];
             const std::int64_t n_same = below(2) > 0 ? std::ssize(base) : below(std::ssize(base) + 1);
             std::vector<TokenId> prompt(base.begin(), base.begin() + n_same);
             for (std::int64_t i = below(3) > 0 ? below(900) : below(20); i >= 0; --i)

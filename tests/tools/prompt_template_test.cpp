@@ -44,7 +44,7 @@ public:
         }();
         if (id < 256) return {kBytes.data() + id, 1};
         if (id < 258) return id == 256 ? "<s>" : "</s>";
-        return special_[static_cast<std::size_t>(id - 258)];
+        return special_[id - 258];
     }
     std::string_view token_bytes(TokenId id) const override { return id < 256 ? piece(id) : std::string_view(); }
     bool adds_space_prefix() const override { return false; }

@@ -135,7 +135,7 @@ private:
     std::string& cell(int column) {
         auto& cells = line();
         if (cells.size() <= static_cast<std::size_t>(column)) cells.resize(static_cast<std::size_t>(column) + 1, " ");
-        return cells[static_cast<std::size_t>(column)];
+        return cells[column];
     }
 
     int columns_;

@@ -106,7 +106,7 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
         view.first_slot = first;
         view.end_slot = end;
         for (std::int64_t g = 0; g < group_; ++g) {
-            batch[static_cast<std::size_t>(n_batch++)] = &states[i * group_ + g];
+            batch[n_batch++] = &states[i * group_ + g];
             if (n_batch == form_.max_batch) flush();
         }
     }
@@ -150,9 +150,9 @@ void AttentionUnit::follow_path(std::int64_t token, std::int64_t base, int end, 
     const std::int32_t* path = args_.path_rows + args_.path_begin[token] + (base - args_.n_committed);
     for (int slot = first_slot; slot < end; ++slot) {
         const std::int32_t row = path[slot];
-        if (tile_rows_[static_cast<std::size_t>(slot)] == row) continue;
+        if (tile_rows_[slot] == row) continue;
         flush();
-        tile_rows_[static_cast<std::size_t>(slot)] = row;
+        tile_rows_[slot] = row;
         switch (args_.shape.dtype) {
             case DType::F32:
                 gather_row<std::uint32_t>(row, slot);

@@ -72,7 +72,7 @@ public:
             std::array<QueryState*, kMaxPageBatch> batch{};
             for (std::int64_t i = 0; i < n_queries(); i += kMaxPageBatch) {
                 const std::int64_t n = std::min<std::int64_t>(kMaxPageBatch, n_queries() - i);
-                for (std::int64_t b = 0; b < n; ++b) batch[static_cast<std::size_t>(b)] = chunk_states + i + b;
+                for (std::int64_t b = 0; b < n; ++b) batch[b] = chunk_states + i + b;
                 reduce_(step, batch.data(), static_cast<int>(n));
             }
         }

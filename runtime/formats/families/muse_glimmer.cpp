@@ -58,7 +58,7 @@ void read_ropes(const JsonFields& fields, ModelConfig& config) {
         fields.fail("layer_rope_theta",
                     fmt::format("has {} numbers for {} layers", thetas->size(), config.layers.size()));
     for (std::int64_t i = 0; i < config.n_layers(); ++i) {
-        const double theta = thetas ? (*thetas)[static_cast<std::size_t>(i)] : sees_everything(config, i) ? 0.0 : 1.0;
+        const double theta = thetas ? (*thetas)[i] : sees_everything(config, i) ? 0.0 : 1.0;
         if (theta == 0.0) {
             config.layers[i].attention().rope = kNoRope;
         } else if (thetas && theta != config.ropes.front().theta) {

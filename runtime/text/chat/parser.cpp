@@ -330,7 +330,7 @@ void Parser::note_read(NameId name) {
 void Parser::note_set(NameId name) {
     if (name < kCaller || name > kVarargs) return;
     for (SpecialNames& macro : macros_)
-        if (macro.in_body) macro.is_set[static_cast<std::size_t>(name - kCaller)] = true;
+        if (macro.in_body) macro.is_set[name - kCaller] = true;
 }
 
 // Jinja hands a macro `caller`, `kwargs` and `varargs` if its body reads them before it sets them, bodies of macros

@@ -211,8 +211,8 @@ Value slice(Call& call) {
     auto next = items.begin();
     for (std::int64_t i = 0; i < n_rows; ++i) {
         const auto end = next + length + (i < n_longer ? 1 : 0);
-        rows[static_cast<std::size_t>(i)].assign(std::move_iterator(next), std::move_iterator(end));
-        if (call.has_some(1) && i >= n_longer) rows[static_cast<std::size_t>(i)].push_back(call[1]);
+        rows[i].assign(std::move_iterator(next), std::move_iterator(end));
+        if (call.has_some(1) && i >= n_longer) rows[i].push_back(call[1]);
         next = end;
     }
     return rows_of(call, std::move(rows));

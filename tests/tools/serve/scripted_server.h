@@ -41,7 +41,7 @@ public:
         return ids;
     }
     [[nodiscard]] std::string_view piece(TokenId id) const override {
-        return id == 0 ? "<end>" : std::string_view(bytes_[static_cast<std::size_t>(id)]);
+        return id == 0 ? "<end>" : std::string_view(bytes_[id]);
     }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return id == 0 ? "" : piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
