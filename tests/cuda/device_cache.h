@@ -182,7 +182,7 @@ private:
         std::vector<double> kept_k{}, kept_v{};  // as the cache keeps k and v
     };
     [[nodiscard]] const Token& row(const std::vector<int>& steps, std::int64_t i) const {
-        return tokens_[steps[static_cast<std::size_t>(i)]];
+        return tokens_[steps[i]];
     }
     static float at_of(const std::vector<float>& values, std::int64_t i) { return values[i]; }
     [[nodiscard]] std::vector<double> kept(std::span<const float> rows) const {

@@ -251,7 +251,7 @@ TEST_F(CudaExperts, CombineAddsRowsInTheWrittenOrder) {
                 std::fill(of_weights.begin(), of_weights.end(), kNan);
                 for (std::int64_t row = begin; row < end; ++row)
                     for (std::int64_t i = 0; i < d; ++i) {
-                        float& sum = expected[tokens[static_cast<std::size_t>(row)] * d + i];
+                        float& sum = expected[tokens[row] * d + i];
                         sum = std::fma(weights[row], values[row * d + i], sum);
                     }
             }

@@ -260,7 +260,7 @@ TEST(HybridTrees, ANodeHasTheLogitsOfItsPath) {
         const bool by_level = round % 2 == 1;
         for (int i = 0; i < n; ++i) {
             nodes.push_back(i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain)
-                                   : target.add_node(nodes[parents[static_cast<std::size_t>(i)]]));
+                                   : target.add_node(nodes[parents[i]]));
             if (by_level)
                 take(target.run({.tokens = std::span(tokens).subspan(static_cast<std::size_t>(i), 1),
                                  .nodes = std::span(nodes).subspan(static_cast<std::size_t>(i), 1),

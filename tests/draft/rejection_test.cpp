@@ -308,7 +308,7 @@ TEST(RejectionUniform, IsUniformAndNeverRepeats) {
             const double u = rejection_uniform(9, position, index);
             ASSERT_GT(u, 0.0);
             ASSERT_LT(u, 1.0);
-            ++bins[u * 64.0];
+            ++bins[static_cast<std::size_t>(u * 64.0)];
             EXPECT_TRUE(seen.insert(u).second) << position << ", " << index;
         }
     }

@@ -75,7 +75,7 @@ TEST(PassItems, ComeInReadingOrder) {
                 continue;
             }
             EXPECT_EQ(pass_item.weight_item, next_item++);
-            const WeightItem& item = made.items[static_cast<std::size_t>(pass_item.weight_item)];
+            const WeightItem& item = made.items[pass_item.weight_item];
             EXPECT_EQ(pass_item.bytes, item.bytes);
             EXPECT_EQ(pass_item.layer, item.layer);
             for (const WeightPart& part : item.parts) {
