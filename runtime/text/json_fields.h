@@ -19,7 +19,7 @@ class JsonFields {
 public:
     /// `object` must outlive this. `name` names it in messages.
     JsonFields(const nlohmann::json& object, std::string name) : JsonFields(&object, std::move(name)) {}
-    /// The same, or, if `object` is null, an object without fields.
+    /// `object` may be null: an object without fields.
     JsonFields(const nlohmann::json* object, std::string name) : object_(object), name_(std::move(name)) {}
 
     [[nodiscard]] const std::string& name() const { return name_; }

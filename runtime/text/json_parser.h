@@ -1,4 +1,5 @@
-// The JSON parser. It is a large template of the JSON library, so only json_parser.cpp instantiates it.
+// The parser of nlohmann::json. It is a large template, so only json_parser.cpp instantiates it for values of that type
+// (tools/engine/kept_rates.cpp parses nlohmann::ordered_json).
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -130,7 +130,9 @@ void JsonObjectScanner::end_value() {
 }
 
 bool JsonObjectScanner::is_valid() const {
-    return !parse_json_value(text_).is_discarded();  // numbers, words, escapes and UTF-8, which step() does not look at
+    // The parser looks at numbers, words, escapes and UTF-8, step() does not. It makes a value that is not used, so
+    // that it need not be instantiated a second time.
+    return !parse_json_value(text_).is_discarded();
 }
 
 std::optional<std::string_view> JsonObjectScanner::member(std::string_view key) const {
