@@ -11,10 +11,10 @@ the end; every third point by `--session F` alone. Kinds of points:
     last     within the last prefill chunks
     twice    at two random times, the second one in the run that goes on
 Prints a table of: kind, place, time of the kill, prompt tokens that were read (`resumed_tokens`), and the computing that
-was lost, in two measures: processor seconds of all runs together less those of one run in one go, with what each start
-takes to load the model, which a busy machine changes little; and seconds of prefill by the clock, all runs together less
-one run, which vary by as much as the load does. The time of a kill is a share of the processor time of one run in one go,
-over its threads.
+was lost, in two measures: processor seconds of all runs together less those of one run in one go, which a busy machine
+changes little and which include loading the model once more for each start; and seconds of prefill by the clock, all runs
+together less one run, which vary by as much as the load does. The time of a kill is a share of the processor time that the
+prompt takes in one go.
 
 A run that comes to its end before the kill is marked. `naming` needs a C compiler, and a prompt that goes layer by layer: a preloaded library ends the program before that write."""
 import argparse
@@ -90,16 +90,19 @@ class Runs:
         return os.path.join(self.folder, name)
 
     def whole(self, place):
-        """One run in one go: text, seconds of its prompt, prompt tokens, processor seconds."""
+        """One run in one go: text, seconds of its prompt, prompt tokens, processor seconds, those of its prompt."""
         stats = self.file("whole.json")
         before = children_seconds()
+        began = time.monotonic()
         done = subprocess.run(self.command + shlex.split(place) + ["--stats", stats], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
         if done.returncode != 0:
             sys.exit(f"the run that is left alone ended with {done.returncode}: {done.stderr.decode()}")
         with open(stats, encoding="utf-8") as file:
             figures = json.load(file)
-        return done.stdout, figures["prefill_seconds"], figures["prompt_tokens"], children_seconds() - before
+        used = children_seconds() - before
+        of_prompt = used * figures["prefill_seconds"] / (time.monotonic() - began)
+        return done.stdout, figures["prefill_seconds"], figures["prompt_tokens"], used, of_prompt
 
     def start(self, options, environment=None):
         """Starts a run; returns it, when its prompt began, as a line on stderr or the session file says, and its processor
@@ -141,7 +144,7 @@ class Runs:
             return done.stdout, json.load(file), done.stderr.decode()
 
 
-def run_point(runs, point, place, expected, whole_seconds, n_prompt, whole_used, draw, shim):
+def run_point(runs, point, place, expected, whole_seconds, n_prompt, whole_used, used_by_prompt, draw, shim):
     for name in ("s", "s.prompt"):
         if os.path.exists(runs.file(name)):
             os.remove(runs.file(name))
@@ -158,7 +161,7 @@ def run_point(runs, point, place, expected, whole_seconds, n_prompt, whole_used,
             n_chunks = (n_prompt - 1) // 512 + 1
             environment = dict(os.environ, LD_PRELOAD=shim, KILL_BYTES=str(16 * (1 + n_chunks)),
                                KILL_COUNT=str(draw.randint(2, 3)))
-        seconds, code, err = runs.kill(options, None if at is None else at * whole_used, how, environment)
+        seconds, code, err = runs.kill(options, None if at is None else at * used_by_prompt, how, environment)
         spent += seconds
         kills.append({"seconds": round(seconds, 1), "code": code,
                       "says": [line for line in err.splitlines() if "keeps" in line or "anew" in line or "are read" in line]})
@@ -203,9 +206,9 @@ def main():
             place = places[number % len(places)]
             if place not in whole:
                 whole[place] = runs.whole(place)
-            text, seconds, n_prompt, used = whole[place]
+            text, seconds, n_prompt, used, of_prompt = whole[place]
             kind = kinds[(number // len(places)) % len(kinds)]
-            done = run_point(runs, {"number": number, "kind": kind}, place, text, seconds, n_prompt, used, draw, shim)
+            done = run_point(runs, {"number": number, "kind": kind}, place, text, seconds, n_prompt, used, of_prompt, draw, shim)
             results.append(done)
             at = " + ".join(str(kill["seconds"]) + (" (its end)" if kill["code"] == 0 else "") for kill in done["kills"])
             print(f"| {kind}, {done['signal']}{', --session alone' if done['alone'] else ''} | {place or 'resident'} | {at} of {seconds:.1f} | "
