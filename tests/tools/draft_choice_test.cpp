@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -57,7 +55,6 @@ protected:
         ComputeOptions options{.context_tokens = context_tokens_,
                                .n_threads = 1,
                                .devices = choose_devices(others_.empty() ? "cpu" : "cpu,cpu")};
-        options.tables_folder = tables_folder_;
         options.offload = offload_;
         options.offload.host_memory = 1024 * kMiB;
         options.offload.devices = others_;
@@ -80,7 +77,8 @@ protected:
         const EngineCallbacks callbacks{
             .on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
-        return choose_draft(draft_, place(device_bytes), callbacks, check_);
+        return choose_draft(draft_, place(device_bytes), callbacks, check_, ProposingHead::LmHead::OfTarget,
+                            std::nullopt, learnt_);
     }
 
     std::function<OpenedModel()> open_ = [] { return OpenedModel(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target"); };
@@ -88,7 +86,7 @@ protected:
     OffloadOptions offload_;
     std::vector<DeviceLimits> others_;  // of devices beside the first
     DraftSettings draft_;
-    std::optional<std::filesystem::path> tables_folder_;
+    ViewAcceptance learnt_;
     CheckPasses check_ = CheckPasses::No;
     double link_ = 1e8;
     std::string said_, details_;
@@ -234,7 +232,7 @@ TEST_F(DraftChoice, TheSizeOfAWindowIsNotWeighed) {
     link_ = 1e6;
     EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Rows);
     EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 512);
-    EXPECT_THAT(details_, Not(HasSubstr("is assumed")));
+    EXPECT_THAT(details_, Not(HasSubstr("is expected")));
     draft_.view_type = ViewType::Q4;
     EXPECT_EQ(choose(40 * kMiB).options.view.type, ViewType::Q4);
     EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 2048);
@@ -270,10 +268,8 @@ TEST_F(DraftChoice, AViewThatIsNotAsAskedForIsNamed) {
 }
 
 // What earlier texts taught of views counts instead of the prior alone: where the target rejected more, a view has to
-// save more before it pays. Tokens that are drawn from a view never depend on it.
+// save more before it pays. Under `--verify rejection` the view never depends on it.
 TEST_F(DraftChoice, WhatTextsTaughtOfViewsCounts) {
-    const TempFolder folder;
-    tables_folder_ = folder.path();
     context_tokens_ = 8192;
     draft_.find_model = {};
     draft_.options.view.budget_tokens = 0;
@@ -284,23 +280,18 @@ TEST_F(DraftChoice, WhatTextsTaughtOfViewsCounts) {
         return n;
     };
     const int by_prior = count_links_that_take_a_view();
-    EXPECT_THAT(details_, HasSubstr("(an acceptance of 0.930 is assumed)"));
-    const std::unique_ptr<ModelFiles> files = ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target");
-    const KeptViewAcceptance kept(folder.path(), *files, [](std::string_view line) { FAIL() << line; });
-    ViewAcceptance learnt;
-    for (int text = 0; text < 50; ++text) learnt.learn(1000, 500, 0.93);
-    kept.write(learnt);
+    EXPECT_THAT(details_, HasSubstr("(an acceptance of 0.930 is expected after 0 tokens of earlier texts)"));
+    for (int text = 0; text < 50; ++text) learnt_.learn(ViewType::Q4, 2048, 8192, 1000, 500);
     const int by_texts = count_links_that_take_a_view();
-    EXPECT_THAT(details_, HasSubstr(fmt::format("(an acceptance of {:.3f} is learnt from earlier texts)",
-                                                1.0 - 0.07 * learnt.factor())));
+    EXPECT_THAT(details_,
+                HasSubstr(fmt::format("(an acceptance of {:.3f} is expected after 8192 tokens of earlier texts)",
+                                      learnt_.expected(ViewType::Q4, 2048, 8192))));
     EXPECT_GT(by_prior, by_texts);
     EXPECT_GT(by_texts, 0);
 
-    link_ = 1e6;
-    draft_.automatic = false;
-    draft_.options.child_rule = draft::ChildRule::Draw;
-    EXPECT_EQ(choose(40 * kMiB).options.view.budget_tokens, 2048);
-    EXPECT_THAT(details_, Not(HasSubstr("learnt")));
+    draft_.verify = VerifyRule::Rejection;
+    EXPECT_EQ(count_links_that_take_a_view(), by_prior);
+    EXPECT_THAT(details_, HasSubstr("of 0.930 is expected after 0 tokens"));
 }
 
 // All drafters of a target have one view, which is chosen by the options of the first that has one.

@@ -44,55 +44,77 @@ TEST(ViewAcceptance, OfPagesIsNeverAboveThatOfRows) {
 
 TEST(ViewAcceptance, WithoutTextsIsThePrior) {
     const ViewAcceptance nothing;
-    EXPECT_FALSE(nothing.is_learnt());
+    EXPECT_EQ(nothing.n_tokens(), 0.0);
     EXPECT_EQ(nothing.factor(), 1.0);
     for (const ViewType type : {ViewType::Rows, ViewType::Q4})
-        EXPECT_DOUBLE_EQ(nothing.of(type, 1024, 8192), ViewAcceptance::prior(type, 1024, 8192));
+        EXPECT_DOUBLE_EQ(nothing.expected(type, 1024, 8192), ViewAcceptance::prior(type, 1024, 8192));
 }
 
 // Twice the rejections of the prior over one view: after many tokens, twice those of any other view are expected.
 TEST(ViewAcceptance, RejectionsAreMultiplied) {
+    const double rejected = 1.0 - ViewAcceptance::prior(ViewType::Q4, 2048, 8192);
     ViewAcceptance learnt;
-    const double prior = ViewAcceptance::prior(ViewType::Q4, 2048, 8192);
     double before = 1.0;
     for (int text = 0; text < 40; ++text) {
-        learnt.learn(1000, std::llround(2000 * (1.0 - prior)), prior);
+        learnt.learn(ViewType::Q4, 2048, 8192, 1000, std::llround(2000 * rejected));
         EXPECT_GE(learnt.factor(), before);
         before = learnt.factor();
     }
     EXPECT_NEAR(learnt.factor(), 2.0, 0.03);
-    EXPECT_NEAR(1.0 - learnt.of(ViewType::Rows, 512, 8192),
+    EXPECT_NEAR(1.0 - learnt.expected(ViewType::Rows, 512, 8192),
                 2.0 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 512, 8192)), 0.01);
-    EXPECT_EQ(learnt.of(ViewType::Rows, 8192, 8192), 1.0);
-    // A few tokens say little, a hundred more than half.
+    EXPECT_EQ(learnt.expected(ViewType::Rows, 8192, 8192), 1.0);
+    // A few tokens say little.
     ViewAcceptance few;
-    few.learn(10, 10, prior);
+    few.learn(ViewType::Q4, 2048, 8192, 10, 10);
     EXPECT_LT(few.factor(), 1.6);
     EXPECT_GT(few.factor(), 1.4);
 }
 
-TEST(ViewAcceptance, LaterTextsCountMore) {
+// What was learnt of a text is weighed by the share that the view kept of that text.
+TEST(ViewAcceptance, EachTextIsJudgedByItsOwnLength) {
     ViewAcceptance learnt;
-    for (int text = 0; text < 100; ++text) learnt.learn(1000, 0, 0.9);
+    learnt.learn(ViewType::Rows, 512, 8192, 1000, 123);
+    EXPECT_NEAR(learnt.n_expected(), 1000 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 512, 8192)), 1e-9);
+    const double before = learnt.n_expected();
+    learnt.learn(ViewType::Rows, 512, 1024, 1000, 10);
+    EXPECT_NEAR(learnt.n_expected() - before, 1000 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 512, 1024)), 1e-9);
+    EXPECT_EQ(learnt.n_rejected(), 133.0);
+}
+
+// Texts that fit into the view, and those of which it keeps very little, teach nothing.
+TEST(ViewAcceptance, SharesOutsideThePriorTeachNothing) {
+    ViewAcceptance learnt;
+    for (const std::int64_t text : {10, 512, 560, 8600, 1000000}) learnt.learn(ViewType::Rows, 512, text, 1000, 400);
+    EXPECT_EQ(learnt.n_tokens(), 0.0);
+    for (const std::int64_t text : {570, 8500}) learnt.learn(ViewType::Rows, 512, text, 1000, 400);
+    EXPECT_EQ(learnt.n_tokens(), 2000.0);
+}
+
+TEST(ViewAcceptance, LaterTextsCountMore) {
+    const auto prior = std::llround(1000 * (1.0 - ViewAcceptance::prior(ViewType::Q4, 1024, 8192)));
+    ViewAcceptance learnt;
+    const auto texts = [&](int n, std::int64_t n_rejected) {
+        for (int text = 0; text < n; ++text) learnt.learn(ViewType::Q4, 1024, 8192, 1000, n_rejected);
+    };
+    texts(100, 0);
     EXPECT_LT(learnt.factor(), 0.15);
-    for (int text = 0; text < 8; ++text) learnt.learn(1000, 100, 0.9);
+    texts(8, prior);
     EXPECT_GT(learnt.factor(), 0.6);
-    for (int text = 0; text < 30; ++text) learnt.learn(1000, 100, 0.9);
+    texts(30, prior);
     EXPECT_NEAR(learnt.factor(), 1.0, 0.05);
+    EXPECT_LE(learnt.n_tokens(), 8192.0 + 1e-6);
 }
 
 TEST(ViewAcceptance, StaysWithinItsBounds) {
     ViewAcceptance worst;
-    for (int text = 0; text < 100; ++text) worst.learn(1000, 1000, 0.99);
+    for (int text = 0; text < 100; ++text) worst.learn(ViewType::Q4, 4096, 8192, 1000, 1000);
     EXPECT_EQ(worst.factor(), ViewAcceptance::kMostFactor);
-    EXPECT_EQ(worst.of(ViewType::Rows, 8, 1 << 20),
-              1.0 - 8.0 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 8, 1 << 20)));
+    EXPECT_NEAR(worst.expected(ViewType::Rows, 8, 1 << 20),
+                1.0 - 8.0 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 8, 1 << 20)), 1e-12);
     ViewAcceptance best;
-    for (int text = 0; text < 1000; ++text) best.learn(1000, 0, 0.5);
+    for (int text = 0; text < 1000; ++text) best.learn(ViewType::Rows, 512, 8192, 1000, 0);
     EXPECT_EQ(best.factor(), ViewAcceptance::kLeastFactor);
-    ViewAcceptance of_rows;  // over a view of the whole text nothing is expected to be rejected
-    of_rows.learn(100, 0, 1.0);
-    EXPECT_EQ(of_rows.factor(), 1.0);
 }
 
 class KeptAcceptance : public testing::Test {
@@ -105,7 +127,7 @@ protected:
     }
     static ViewAcceptance some() {
         ViewAcceptance learnt;
-        learnt.learn(700, 99, 0.93);
+        learnt.learn(ViewType::Q4, 2048, 8192, 700, 99);
         return learnt;
     }
     [[nodiscard]] std::string bytes() const {
@@ -127,7 +149,7 @@ protected:
     void expect_it_is_refused(const draft::TableWriter& fields, std::string_view why) {
         put(fields);
         notes_.clear();
-        EXPECT_FALSE(file().read().is_learnt());
+        EXPECT_EQ(file().read().n_tokens(), 0.0);
         EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr(std::string(why)), HasSubstr("starting afresh"))));
         EXPECT_FALSE(fs::exists(path()));
     }
@@ -138,17 +160,17 @@ protected:
 };
 
 TEST_F(KeptAcceptance, IsReadAsItWasWritten) {
-    EXPECT_FALSE(file().read().is_learnt());
+    EXPECT_EQ(file().read().n_tokens(), 0.0);
     file().write(some());
     EXPECT_NEAR(file().read().factor(), some().factor(), 1e-6);
-    EXPECT_EQ(file().read().n_tokens(), 700U);
+    EXPECT_EQ(file().read().n_tokens(), 700.0);
     EXPECT_THAT(notes_, IsEmpty());
     EXPECT_EQ(fs::status(path()).permissions() & fs::perms::others_all, fs::perms::none);
     // A full memory of tokens is within the bounds of a reader.
     ViewAcceptance full;
-    for (int text = 0; text < 100; ++text) full.learn(999, 999, 0.0);
+    for (int text = 0; text < 100; ++text) full.learn(ViewType::Rows, 512, 8192, 999, 999);
     file().write(full);
-    EXPECT_NEAR(file().read().factor(), 1.0, 1e-6);
+    EXPECT_EQ(file().read().factor(), full.factor());
     EXPECT_THAT(notes_, IsEmpty());
 }
 
@@ -170,7 +192,7 @@ TEST_F(KeptAcceptance, OfAnotherModelOrWithImpossibleCountsIsSetAside) {
         expect_it_is_refused(fields, "the acceptance is damaged");
     draft::write_table_file(path(), std::vector{draft::TableSection{.name = "bigram", .fields = {}}});
     notes_.clear();
-    EXPECT_FALSE(file().read().is_learnt());
+    EXPECT_EQ(file().read().n_tokens(), 0.0);
     EXPECT_THAT(notes_, ElementsAre(HasSubstr("no acceptance over a view in it")));
 }
 
@@ -182,20 +204,21 @@ TEST_F(KeptAcceptance, DamageIsToldInOneLine) {
         damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
         std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
         notes_.clear();
-        EXPECT_FALSE(file().read().is_learnt()) << at;
+        EXPECT_EQ(file().read().n_tokens(), 0.0) << at;
         EXPECT_THAT(notes_, ElementsAre(HasSubstr("starting afresh"))) << at;
         std::ofstream(path(), std::ios::binary | std::ios::trunc) << sound.substr(0, at);
-        EXPECT_FALSE(file().read().is_learnt()) << at;
+        EXPECT_EQ(file().read().n_tokens(), 0.0) << at;
     }
     file().write(some());
-    EXPECT_TRUE(file().read().is_learnt());
+    EXPECT_EQ(file().read().n_tokens(), 700.0);
 }
 
-TEST_F(KeptAcceptance, WhatCannotBeWrittenIsSaid) {
+TEST_F(KeptAcceptance, WhatCannotBeWrittenIsSaidOnce) {
     folder_.write("file", "");
-    const KeptViewAcceptance kept(folder_.path() / "file", *files_,
-                                  [this](std::string_view line) { notes_.emplace_back(line); });
+    KeptViewAcceptance kept(folder_.path() / "file", *files_,
+                            [this](std::string_view line) { notes_.emplace_back(line); });
     kept.write(some());
+    kept.write(some());  // as a long session does, which saves again and again
     EXPECT_THAT(notes_, ElementsAre(HasSubstr("the acceptance over a view cannot be saved")));
 }
 

@@ -1,6 +1,7 @@
 #include "tools/cli/table_listing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <system_error>
@@ -62,7 +63,11 @@ void add_expert_figures(TableReader fields, SectionFacts& facts) {
 // Adds what a section says of drafts over a KV view (engine/view_acceptance.h) to `facts`.
 void add_view_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "acceptance over a KV view";
-    facts.figures = {{"n_tokens", ViewAcceptance::read(std::move(fields)).n_tokens()}};
+    const ViewAcceptance read = ViewAcceptance::read(std::move(fields));
+    const auto rounded = [](double count) { return static_cast<std::uint64_t>(std::llround(count)); };
+    facts.figures = {{"n_tokens", rounded(read.n_tokens())},
+                     {"n_rejected", rounded(read.n_rejected())},
+                     {"n_expected", rounded(read.n_expected())}};
 }
 
 SectionFacts section_facts(const TableFile& file, const std::string& name) {

@@ -360,14 +360,6 @@ void report_view(const DraftSettings& draft, const ViewOptions& view, const Plac
             fmt::format("kv-budget = {} (of the {} asked for: the context has no more)", view.budget_tokens, asked));
 }
 
-// Returns what earlier texts of the target taught about views: nothing without a folder of tables.
-ViewAcceptance learnt_view_acceptance(const PlacedModel& target, const EngineCallbacks& callbacks) {
-    if (!target.tables_folder()) return {};
-    return KeptViewAcceptance(*target.tables_folder(), target.files(),
-                              [&](std::string_view line) { callbacks.note(line); })
-        .read();
-}
-
 // A view, the nodes of trees beside it, and the planned speed of drafting over it at full context.
 struct WeighedView {
     ViewOptions view;
@@ -378,9 +370,8 @@ struct WeighedView {
 // Returns the fastest of `views`, each with as many nodes of trees as fit beside it and all weights, at most `budget`
 // and at least `least`. A larger view drafts better, but its bytes let more KV stream, and its passes take longer.
 WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
-                         std::span<const ViewOptions> views, const PlacedModel& target,
-                         const EngineCallbacks& callbacks) {
-    const ViewAcceptance learnt = learnt_view_acceptance(target, callbacks);
+                         std::span<const ViewOptions> views, const ViewAcceptance& acceptances,
+                         const PlacedModel& target, const EngineCallbacks& callbacks) {
     WeighedView best;
     for (const ViewOptions& view : views) {
         run.keep_view(view);
@@ -390,16 +381,16 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
         if (!beside) continue;
         const double seconds_per_draft_token =
             run.resident_seconds(rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind()));
-        const double acceptance = learnt.of(view.type, view.budget_tokens, target.context_tokens());
+        const double acceptance = acceptances.expected(view.type, view.budget_tokens, target.context_tokens());
         const double speed =
             draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t n_drafts) {
                 return beside->pass(n_drafts + 1).seconds + static_cast<double>(n_drafts) * seconds_per_draft_token;
             }).tokens_per_second;
         callbacks.detail(
             fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
-                        "acceptance of {:.3f} is {})",
+                        "acceptance of {:.3f} is expected after {:.0f} tokens of earlier texts)",
                         speed, view.budget_tokens, view_type_text(view.type, target.kv_dtype()), acceptance,
-                        learnt.is_learnt() ? "learnt from earlier texts" : "assumed"));
+                        acceptances.n_tokens()));
         if (speed > best.tokens_per_second) best = {view, nodes, speed};
     }
     run.keep_view(std::nullopt);
@@ -410,13 +401,14 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
 // does; budget 0 if none does.
 WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
                            double seconds_per_model_draft_token, std::span<const ViewOptions> views,
-                           const PlacedModel& target, const EngineCallbacks& callbacks) {
+                           const ViewAcceptance& acceptances, const PlacedModel& target,
+                           const EngineCallbacks& callbacks) {
     const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
     if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
         return {};
     }
-    const WeighedView best = fastest_view(run, budget, least, draft_bytes, views, target, callbacks);
+    const WeighedView best = fastest_view(run, budget, least, draft_bytes, views, acceptances, target, callbacks);
     if (best.budget == 0) {
         callbacks.detail("draft: auto leaves retrieval out: the weights do not fit beside a view");
         return {};
@@ -545,7 +537,7 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
 
 DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks,
                            CheckPasses check, ProposingHead::LmHead lm_head,
-                           const std::optional<ViewOptions>& shared_view) {
+                           const std::optional<ViewOptions>& shared_view, const ViewAcceptance& learnt) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     const std::size_t device_bytes = target.device().budget().limit_bytes();
@@ -570,6 +562,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // added again below if a view pays
     // With distribution-exact sampling (E3), the draft tokens influence the text: nothing measured may influence them.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
+    const ViewAcceptance acceptances = draft.verify == VerifyRule::Rejection ? ViewAcceptance() : learnt;
     const bool limited = device_bytes != Budget::kUnlimited || target.devices().size() > 1;
     if (draws && !limited) return chosen;
     if (!draws)
@@ -598,7 +591,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         const std::optional<SplitPlan> unweighed = run.with(budget, draft_bytes, Timed::No);
         if (!draws && views.size() > 1 && (!unweighed || unweighed->streams()))
             if (const WeighedView best = fastest_view(run, budget, chosen.options.adapt_budget ? kLeastBudget : budget,
-                                                      draft_bytes, views, target, callbacks);
+                                                      draft_bytes, views, acceptances, target, callbacks);
                 best.budget > 0)
                 chosen.options.view = best.view;
         run.keep_view(chosen.options.view);
@@ -653,7 +646,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         const double of_model = files ? seconds_per_draft_token(target, kept) : 0.0;
         const std::int64_t budget = chosen.options.max_budget;
         const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
-        if (const WeighedView best = view_that_pays(run, budget, least, kept, of_model, views, target, callbacks);
+        if (const WeighedView best =
+                view_that_pays(run, budget, least, kept, of_model, views, acceptances, target, callbacks);
             best.budget > 0) {
             chosen.options.max_budget = best.budget;
             chosen.options.view = best.view;

@@ -17,10 +17,11 @@ namespace slipstream::tools {
 /// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
 /// With LmHead::Own, an MTP head has its own LM head, or a copy of the target's, in any case.
 /// `shared_view`: a view that is chosen already, for all drafters of the target; then the view options of `draft` are
-/// not read.
+/// not read. `learnt`: what earlier texts taught of views, which counts unless draft.verify is Rejection.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
                                          const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No,
                                          ProposingHead::LmHead lm_head = ProposingHead::LmHead::OfTarget,
-                                         const std::optional<ViewOptions>& shared_view = std::nullopt);
+                                         const std::optional<ViewOptions>& shared_view = std::nullopt,
+                                         const ViewAcceptance& learnt = {});
 
 }  // namespace slipstream::tools

@@ -23,12 +23,14 @@ bool loads_anything(const DraftSettings& draft, const PlacedModel& target) {
 // Makes the choices of each list. A list is planned alone. So its MTP head may use the target's LM head, which must
 // then stay on the device, only if no other list loads anything there or makes larger passes.
 std::vector<DraftSettings> choose_drafts(std::span<const DraftSettings> lists, const PlacedModel& target,
-                                         const EngineCallbacks& callbacks, CheckPasses check) {
+                                         const ViewAcceptance& learnt, const EngineCallbacks& callbacks,
+                                         CheckPasses check) {
     using LmHead = ProposingHead::LmHead;
     std::vector<LmHead> lm_heads(lists.size(), LmHead::OfTarget);
     if (lists.size() > 1) {
         std::vector<DraftSettings> alone;  // chosen silently: the choices that are made are reported below
-        for (const DraftSettings& list : lists) alone.push_back(choose_draft(list, target, {}, check));
+        for (const DraftSettings& list : lists)
+            alone.push_back(choose_draft(list, target, {}, check, LmHead::OfTarget, std::nullopt, learnt));
         for (std::size_t i = 0; i < lists.size(); ++i) {
             for (std::size_t other = 0; other < lists.size(); ++other) {
                 if (other == i || alone[other].options.sources.empty()) continue;
@@ -45,7 +47,7 @@ std::vector<DraftSettings> choose_drafts(std::span<const DraftSettings> lists, c
     for (const bool draws : {true, false})
         for (std::size_t i = 0; i < lists.size(); ++i) {
             if ((lists[i].options.child_rule == draft::ChildRule::Draw) != draws) continue;
-            chosen[i] = choose_draft(lists[i], target, callbacks, check, lm_heads[i], view);
+            chosen[i] = choose_draft(lists[i], target, callbacks, check, lm_heads[i], view, learnt);
             if (!view && chosen[i].options.has(draft::SourceKind::Retrieval)) view = chosen[i].options.view;
         }
     return chosen;
@@ -56,7 +58,14 @@ std::vector<DraftSettings> choose_drafts(std::span<const DraftSettings> lists, c
 Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
                    const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
     for (const EngineDevice& each : target.devices()) devices_.push_back(each.device);
-    std::vector<DraftSettings> chosen = choose_drafts(lists, target, callbacks, check);
+    const bool uses_learnt = std::ranges::any_of(lists, [](const DraftSettings& list) {
+        return list.options.has(draft::SourceKind::Retrieval) && list.verify == VerifyRule::Exact;
+    });
+    if (uses_learnt && target.tables_folder())
+        view_acceptance_ = KeptViewAcceptance(*target.tables_folder(), target.files(), [&](std::string_view line) {
+                               callbacks.note(line);
+                           }).read();
+    std::vector<DraftSettings> chosen = choose_drafts(lists, target, view_acceptance_, callbacks, check);
     for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
         if (auto model = load_draft_model(chosen[i], target, callbacks))
             model_ = std::make_unique<EngineDraftModel>(std::move(*model));

@@ -319,6 +319,8 @@ public:
     /// Returns what passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole
     /// context).
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
+    /// Returns what earlier texts taught of KV views when this object was made; nothing if no list uses it.
+    [[nodiscard]] const ViewAcceptance& view_acceptance() const { return view_acceptance_; }
     /// Returns whether its MTP head will use the LM head of the target, all of which must then stay on the device.
     [[nodiscard]] bool shares_lm_head() const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
@@ -333,6 +335,7 @@ private:
     std::unique_ptr<EngineDraftModel> model_;  // null: no list uses one
     std::unique_ptr<EngineHead> head_;         // null: no list uses it
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;
+    ViewAcceptance view_acceptance_;
 };
 
 /// Returns the bytes of host memory for hidden states of `target` that its MTP head reads, if a drafter of `draft`
@@ -418,7 +421,7 @@ public:
 private:
     [[nodiscard]] std::optional<ViewTotals> view_totals() const;
     [[nodiscard]] SourceTotal view_drafting() const;
-    void learn_view_acceptance() const;
+    void learn_view_acceptance(const SourceTotal& before);
 
     struct Parts;
     std::unique_ptr<Parts> parts_;

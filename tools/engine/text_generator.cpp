@@ -111,12 +111,13 @@ struct TextGenerator::Parts {
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
-    StreamSnapshot before{};                      // what streamed before `start`
-    std::int64_t n_built = 0;                     // builds of the view before `start`
-    std::optional<KeptViewAcceptance> kept_view;  // no value: nothing is learnt of a view
-    SourceTotal learnt{};                         // of the drafting over the view: what kept_view knows already
-    std::int64_t n_reused = 0;                    // positions that the running text began with
-    std::int64_t n_timed = 0;                     // prompt tokens of which seconds_per_prompt_token is the mean
+    StreamSnapshot before{};                            // what streamed before `start`
+    std::int64_t n_built = 0;                           // builds of the view before `start`
+    std::optional<KeptViewAcceptance> kept_acceptance;  // no value: texts teach nothing of the view
+    ViewAcceptance acceptance;                          // what the file said, and what texts have taught since then
+    bool has_learnt = false;                            // since the file was written
+    std::int64_t n_reused = 0;                          // positions that the running text began with
+    std::int64_t n_timed = 0;                           // prompt tokens of which seconds_per_prompt_token is the mean
     // That of the prompt with most computed tokens so far; 0: no prompt was computed.
     double seconds_per_prompt_token = 0.0;
 };
@@ -150,12 +151,12 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     drafting.attach(*model, runner);
     if (runner.view() != nullptr) {
         runner.use_view(true);
-        // What is drawn from a view is accepted by another rule, and a window has no prior.
-        if (const auto& folder = model->tables_folder(); folder &&
-                                                         options.draft.options.child_rule != draft::ChildRule::Draw &&
+        // Under Rejection tokens are accepted by another rule, and there is no prior for a window.
+        if (const auto& folder = model->tables_folder(); folder && options.draft.verify == VerifyRule::Exact &&
                                                          runner.view_builder()->options().kind == ViewKind::Retrieval)
-            parts_->kept_view.emplace(*folder, model->files(),
-                                      [callbacks](std::string_view line) { callbacks.note(line); });
+            parts_->kept_acceptance.emplace(*folder, model->files(),
+                                            [callbacks](std::string_view line) { callbacks.note(line); });
+        parts_->acceptance = drafting.view_acceptance();
     }
     parts_->prefixes.emplace(runner.sequence(),
                              options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model),
@@ -229,8 +230,10 @@ TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, Streami
             store.keep();
         };
     }
+    const SourceTotal before = view_drafting();
     const TextGenerationResult result =
         generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, keeping);
+    learn_view_acceptance(before);
     const std::int64_t n_computed = result.prompt_tokens - std::exchange(parts_->n_reused, 0);
     if (n_computed > parts_->n_timed) {
         parts_->n_timed = n_computed;
@@ -291,7 +294,7 @@ void TextGenerator::start_clock() {
 
 void TextGenerator::keep_tables() const {
     parts_->drafting->drafter().save();
-    learn_view_acceptance();
+    if (std::exchange(parts_->has_learnt, false)) parts_->kept_acceptance->write(parts_->acceptance);
     const KeptExpertCounts* const kept = model().kept_expert_counts();
     if (kept == nullptr) return;
     const std::vector<DistinctExperts> distinct = parts_->runner->distinct_experts();
@@ -306,19 +309,16 @@ SourceTotal TextGenerator::view_drafting() const {
     return {};
 }
 
-void TextGenerator::learn_view_acceptance() const {
-    if (!parts_->kept_view) return;
-    const SourceTotal total = view_drafting();
-    const std::int64_t n_tokens = total.parents - parts_->learnt.parents;
-    const std::int64_t n_text = std::ssize(sequence().tokens());
-    if (n_tokens <= 0 || n_text == 0) return;
-    const std::int64_t n_accepted = total.accepted - parts_->learnt.accepted;
+// Learns from the text that has just ended, which began with the figures `before`.
+void TextGenerator::learn_view_acceptance(const SourceTotal& before) {
+    if (!parts_->kept_acceptance) return;
+    const SourceTotal after = view_drafting();
+    const std::int64_t n_tokens = after.parents - before.parents;
+    if (n_tokens <= 0) return;
     const ViewOptions& view = parts_->runner->view_builder()->options();
-    ViewAcceptance acceptance = parts_->kept_view->read();
-    acceptance.learn(n_tokens, std::max<std::int64_t>(n_tokens - n_accepted, 0),
-                     ViewAcceptance::prior(view.type, view.budget_tokens, n_text));
-    parts_->kept_view->write(acceptance);
-    parts_->learnt = total;
+    parts_->acceptance.learn(view.type, view.budget_tokens, std::ssize(sequence().tokens()), n_tokens,
+                             std::max<std::int64_t>(n_tokens - (after.accepted - before.accepted), 0));
+    parts_->has_learnt = parts_->acceptance.n_tokens() > 0.0;
 }
 
 std::optional<ViewTotals> TextGenerator::view_totals() const {

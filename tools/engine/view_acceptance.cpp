@@ -18,8 +18,11 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::uint32_t kVersion = 1;
-// Tokens, after which all of them count half: what was learnt follows the texts of the last days.
+// Tokens: larger counts are scaled down to this, so that later texts outweigh earlier ones.
 constexpr double kMostTokens = 8192.0;
+// Shares of the text that a view keeps between which runs are learnt from.
+constexpr double kLeastShare = 0.06;
+constexpr double kMostShare = 0.9;
 // Rejections that the prior is worth: with as many expected ones, the factor is the mean of the measured one and 1.
 constexpr double kPriorRejections = 16.0;
 
@@ -58,7 +61,7 @@ double ViewAcceptance::prior(ViewType type, std::int64_t view_tokens, std::int64
     return type == ViewType::Q4 ? acceptance_at(share, kPagesAcceptance) : acceptance_at(share, kRowsAcceptance);
 }
 
-double ViewAcceptance::of(ViewType type, std::int64_t view_tokens, std::int64_t text_tokens) const {
+double ViewAcceptance::expected(ViewType type, std::int64_t view_tokens, std::int64_t text_tokens) const {
     return std::max(1.0 - factor() * (1.0 - prior(type, view_tokens, text_tokens)), 0.0);
 }
 
@@ -66,10 +69,13 @@ double ViewAcceptance::factor() const {
     return std::clamp((n_rejected_ + kPriorRejections) / (n_expected_ + kPriorRejections), kLeastFactor, kMostFactor);
 }
 
-void ViewAcceptance::learn(std::int64_t n_tokens, std::int64_t n_rejected, double expected) {
+void ViewAcceptance::learn(ViewType type, std::int64_t view_tokens, std::int64_t text_tokens, std::int64_t n_tokens,
+                           std::int64_t n_rejected) {
+    const double share = static_cast<double>(view_tokens) / static_cast<double>(text_tokens);
+    if (share < kLeastShare || share > kMostShare) return;
     n_tokens_ += static_cast<double>(n_tokens);
     n_rejected_ += static_cast<double>(n_rejected);
-    n_expected_ += static_cast<double>(n_tokens) * (1.0 - expected);
+    n_expected_ += static_cast<double>(n_tokens) * (1.0 - prior(type, view_tokens, text_tokens));
     const double kept = std::min(1.0, kMostTokens / std::max(n_tokens_, 1.0));
     for (double* count : {&n_tokens_, &n_rejected_, &n_expected_}) *count *= kept;
 }
@@ -118,11 +124,12 @@ ViewAcceptance KeptViewAcceptance::read() const {
     }
 }
 
-void KeptViewAcceptance::write(const ViewAcceptance& acceptance) const {
+void KeptViewAcceptance::write(const ViewAcceptance& acceptance) {
     try {
         store_.save(fingerprint_, std::vector{acceptance.section(fingerprint_)}, kViewAcceptanceKind);
     } catch (const IoError& error) {
-        on_note_(fmt::format("the acceptance over a view cannot be saved: {}", error.what()));
+        if (!std::exchange(has_failed_, true))
+            on_note_(fmt::format("the acceptance over a view cannot be saved: {}", error.what()));
     }
 }
 
