@@ -181,9 +181,7 @@ private:
         std::vector<float> k{}, v{}, q{};
         std::vector<double> kept_k{}, kept_v{};  // as the cache keeps k and v
     };
-    [[nodiscard]] const Token& row(const std::vector<int>& steps, std::int64_t i) const {
-        return tokens_[steps[i]];
-    }
+    [[nodiscard]] const Token& row(const std::vector<int>& steps, std::int64_t i) const { return tokens_[steps[i]]; }
     static float at_of(const std::vector<float>& values, std::int64_t i) { return values[i]; }
     [[nodiscard]] std::vector<double> kept(std::span<const float> rows) const {
         std::vector<double> all;
