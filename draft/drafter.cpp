@@ -75,7 +75,10 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // builder grows the tree instead.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
-    const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged);
+    const bool ready =
+        std::ranges::all_of(sources_.models, [&](const auto& source) { return source->ready(limits.text); });
+    const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged,
+                                            ready ? ModelsReady::Yes : ModelsReady::No);
     pass_.guessed = wanted && (turn || !follows_time);
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     drawn_.reset(std::ssize(limits.text), budget);

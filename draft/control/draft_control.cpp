@@ -27,8 +27,9 @@ constexpr double kTrusted = 2.0;
 
 }  // namespace
 
-bool DraftControl::should_draft(std::int64_t text_tokens, bool probes) {
+bool DraftControl::should_draft(std::int64_t text_tokens, bool probes, ModelsReady ready) {
     curve_.move_to(text_tokens);
+    ready_ = ready;
     ++back_off_.of_passes;
     if (trial_.pause > 0) {
         --trial_.pause;
@@ -38,17 +39,20 @@ bool DraftControl::should_draft(std::int64_t text_tokens, bool probes) {
     // The gain of drafting is relative to the time of a plain pass. If the gain is small, or if no plain pass was ever
     // measured and only the plan gives its time, a plain pass is due unless one was measured recently.
     const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
-    const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
+    // Before models are ready, it costs least; but the first pass has the prompt.
+    const bool costs_little = ready == ModelsReady::No && !curve_.plain_was_seen() && back_off_.of_passes > 1;
+    const bool matters =
+        costs_little || (recent().tokens > 0.0 && recent().seconds * gain > recent().tokens * curve_.at(1));
     return !probes || !curve_.wants_plain_pass(matters);
 }
 
 double DraftControl::seconds_per_token() const {
     const double plain = curve_.at(1);
-    return recent_.tokens > 0.0 ? std::min(recent_.seconds / recent_.tokens, plain) : plain;
+    return recent().tokens > 0.0 ? std::min(recent().seconds / recent().tokens, plain) : plain;
 }
 
 double DraftControl::realised_fraction() const {
-    return (recent_.came + kTrusted) / (recent_.hoped + kTrusted);
+    return (recent().came + kTrusted) / (recent().hoped + kTrusted);
 }
 
 void DraftControl::record(const PassOutcome& outcome) {
@@ -57,13 +61,14 @@ void DraftControl::record(const PassOutcome& outcome) {
     if (!outcome.guessed) return;
     if (outcome.n_nodes > 1 || outcome.draft_seconds > kNoticed * curve_.at(1)) judge(outcome);
     double seconds = outcome.pass_seconds + outcome.draft_seconds;
-    if (recent_.passes > 0.0) seconds = std::min(seconds, kMostSurprise * recent_.seconds / recent_.passes);
-    recent_.passes = kRecent * recent_.passes + 1.0;
-    recent_.seconds = kRecent * recent_.seconds + seconds;
-    recent_.tokens = kRecent * recent_.tokens + static_cast<double>(outcome.n_tokens);
+    Recent& of = recent();
+    if (of.passes > 0.0) seconds = std::min(seconds, kMostSurprise * of.seconds / of.passes);
+    of.passes = kRecent * of.passes + 1.0;
+    of.seconds = kRecent * of.seconds + seconds;
+    of.tokens = kRecent * of.tokens + static_cast<double>(outcome.n_tokens);
     if (outcome.expected > 0.0) {
-        recent_.hoped = kRecent * recent_.hoped + outcome.expected - 1.0;
-        recent_.came = kRecent * recent_.came + static_cast<double>(outcome.n_tokens) - 1.0;
+        of.hoped = kRecent * of.hoped + outcome.expected - 1.0;
+        of.came = kRecent * of.came + static_cast<double>(outcome.n_tokens) - 1.0;
     }
 }
 

@@ -9,6 +9,8 @@
 // ones, since the number of tokens that one pass commits is luck; expected tokens are corrected by realised_fraction().
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -25,6 +27,10 @@ struct PassOutcome {
     double expected = 0.0;       // tokens that the tree was expected to commit, at least 1; 0: not known
     bool guessed = false;        // drafting was tried, even if it found no draft token
 };
+
+/// Whether every model among the sources can draft for the next pass. A KV view cannot at the start of a text, until it
+/// is built.
+enum class ModelsReady : std::uint8_t { No, Yes };
 
 /// Counts of pauses since the controller was made, and the reason of the last one.
 struct BackOff {
@@ -44,8 +50,9 @@ public:
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
     /// Decides whether the next pass carries draft tokens. Call once per pass; `text_tokens` is the length of the
     /// sequence. Returns false during a pause. If `probes` is true (the tree size depends on measured times), also
-    /// returns false when a plain pass is due, so that its time is known.
-    [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true);
+    /// returns false when a plain pass is due, so that its time is known: if possible, while models are not `ready`.
+    /// Passes before which they were not are counted apart: they commit fewer tokens.
+    [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true, ModelsReady ready = ModelsReady::Yes);
     /// Returns the recent seconds per committed token in passes with drafting, at most the time of a plain pass; 0 if
     /// the time of a plain pass is not known.
     [[nodiscard]] double seconds_per_token() const;
@@ -57,7 +64,7 @@ public:
     void record(const PassOutcome& outcome);
     [[nodiscard]] const BackOff& back_off() const { return back_off_; }
     /// Starts another sequence: forgets recent passes and any pause, and keeps the times of passes and back_off().
-    void reset() { recent_ = {}, trial_ = {}; }
+    void reset() { recents_ = {}, trial_ = {}; }
 
 private:
     static constexpr std::int64_t kFirstPause = 16;  // passes
@@ -77,9 +84,12 @@ private:
     };
 
     void judge(const PassOutcome& outcome);
+    [[nodiscard]] Recent& recent() { return recents_[static_cast<std::size_t>(ready_)]; }
+    [[nodiscard]] const Recent& recent() const { return recents_[static_cast<std::size_t>(ready_)]; }
 
     PassCurve curve_;
-    Recent recent_;
+    ModelsReady ready_ = ModelsReady::Yes;  // before the running pass
+    std::array<Recent, 2> recents_;         // by ModelsReady
     Trial trial_;
     BackOff back_off_;
 };

@@ -16,6 +16,9 @@
 
 namespace slipstream::draft {
 
+/// ModelSource::doubt() of a target over a view of its KV, in nats (draft/NOTES.md, "Streamed KV").
+inline constexpr float kViewDoubt = 0.25F;
+
 struct SelfDraftOptions {
     std::int64_t max_nodes = 64;  // most nodes of one tree, node 0 included
     DraftRows rows = DraftRows::Best;
@@ -32,6 +35,7 @@ public:
     void attach(ViewPasses& passes, PlannedSeconds planned_seconds);
 
     [[nodiscard]] std::string_view name() const override { return "retrieval"; }
+    [[nodiscard]] float doubt() const override { return kViewDoubt; }
     [[nodiscard]] bool ready(std::span<const TokenId> text) const override {
         return passes_ != nullptr && passes_->n_text() > 0 && passes_->n_text() == std::ssize(text) - 1;
     }

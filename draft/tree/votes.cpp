@@ -19,11 +19,8 @@ constexpr float kLeastCertain = 1e-5F;  // lower bound of a probability before i
 // Exponent: how far the probabilities of tables are trusted if noise decides (1: fully, 0: not at all). Tuned on the
 // bundled pair of models at temperature 0.8.
 constexpr float kTableTrust = 0.6F;
-// Temperature of the softmax over the candidates of a model: divides their log p + gumbel, in nats. A smaller one makes
-// the best candidate more certain. 0.6 to 1 give 0.51 to 0.53 nats of surprise per node.
-constexpr float kModelDoubt = 0.8F;
-// Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with kModelDoubt at 0.4,
-// gives 0.6 nats.
+// Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with a doubt of 0.4, gives
+// 0.6 nats.
 constexpr float kRestHeard = 0.2F;
 
 // Returns the number of bins of each source: `n_bins`, with one more for each model (the last n_models sources), which
@@ -36,8 +33,11 @@ std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, s
 
 }  // namespace
 
-Votes::Votes(std::span<const std::uint16_t> n_bins, std::size_t n_models, std::int64_t vocab)
-    : first_model_(n_bins.size() - n_models), calibration_(with_against(n_bins, n_models), n_models), slots_(vocab) {}
+Votes::Votes(std::span<const std::uint16_t> n_bins, std::span<const float> doubts, std::int64_t vocab)
+    : first_model_(n_bins.size() - doubts.size()),
+      doubts_(doubts.begin(), doubts.end()),
+      calibration_(with_against(n_bins, doubts.size()), doubts.size()),
+      slots_(vocab) {}
 
 void Votes::begin(bool noisy) {
     noisy_ = noisy;
@@ -113,11 +113,12 @@ void Votes::chance_by_tables(VotedToken& token, std::int64_t position, const Pat
         token.merged / likely * std::exp(-(1.0F - likely) / likely * std::exp(-noise.gumbel(position, token.token)));
 }
 
-// A model's probabilities are for this very position, so its candidates compete by log p + gumbel; the smaller
-// kModelDoubt, the more sharply. They also compete with the rest of the vocabulary, whose greatest log p + gumbel is
-// Gumbel-distributed around the log of its mass. But the candidates were proposed because of the known noise, so the
-// rest has already lost against them, and only kRestHeard of it counts.
-void Votes::chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise) {
+// A model's probabilities are for this very position, so its candidates compete by log p + gumbel, by a softmax of
+// which `doubt` is the temperature: the smaller it is, the more certain is the best one. They also compete with the
+// rest of the vocabulary, whose greatest log p + gumbel is Gumbel-distributed around the log of its mass. But the
+// candidates were proposed because of the known noise, so the rest has already lost against them, and only kRestHeard
+// of it counts.
+void Votes::chances_by_model(std::span<VotedToken> tokens, float doubt, std::int64_t position, const PathNoise& noise) {
     float best = -std::numeric_limits<float>::infinity();
     float mass = 0.0F;
     for (VotedToken& token : tokens) {
@@ -131,7 +132,7 @@ void Votes::chances_by_model(std::span<VotedToken> tokens, std::int64_t position
     for (VotedToken& token : tokens) {
         if (!token.by_model) continue;
         const float rank = token.chance;
-        const float weight = std::exp((rank - best) / kModelDoubt);
+        const float weight = std::exp((rank - best) / doubt);
         total += weight;
         token.chance = weight * std::exp(-kRestHeard * rest * std::exp(-rank));
     }
@@ -153,7 +154,7 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
             chance_by_tables(token, position, noise);
         }
     }
-    if (noisy_ && model >= 0) chances_by_model(tokens, position, noise);
+    if (noisy_ && model >= 0) chances_by_model(tokens, doubts_[model], position, noise);
     float sum = 0.0F;
     for (const VotedToken& token : tokens) sum += token.chance;
     const auto likeliest = std::ranges::max_element(tokens, {}, &VotedToken::chance);

@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "draft/models/model_source.h"
+
 namespace slipstream::draft {
 namespace {
 
@@ -22,6 +24,7 @@ static_assert(!std::is_convertible_v<SearchNode, std::int32_t> && !std::is_conve
 
 // Two tables, a cheap model and a dear one, of three bins each.
 constexpr std::array<std::uint16_t, 4> kBins = {3, 3, 3, 3};
+constexpr std::array<float, 2> kDoubts = {kModelDoubt, kModelDoubt};
 constexpr std::int64_t kVocab = 50;
 constexpr std::int64_t kPosition = 7;
 
@@ -41,7 +44,7 @@ std::vector<std::uint16_t> voters(Votes& votes, const VotedToken& token) {
 }
 
 TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 2}});
@@ -69,7 +72,7 @@ TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
 }
 
 TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -94,7 +97,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
 }
 
 TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 0}});
@@ -110,7 +113,7 @@ TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
 }
 
 TEST(Votes, EstimatesAreAtMostCertain) {
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     for (const bool noisy : {false, true}) {
         const PathNoise noise = noisy ? PathNoise(3) : PathNoise();
         votes.begin(noisy);
@@ -139,7 +142,7 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
     int n_best = 0;
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const PathNoise noise(seed);
-        Votes votes(kBins, 2, kVocab);
+        Votes votes(kBins, kDoubts, kVocab);
         votes.begin(true);
         EXPECT_TRUE(votes.noisy());
         votes.open();
@@ -161,7 +164,7 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
 }
 
 TEST(Votes, WhatCameTeachesWhoseWordIsWorthWhat) {
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     const auto vote = [&] {
         votes.begin(false);
         votes.open();
@@ -184,7 +187,7 @@ TEST(Votes, UnderNoiseTheTargetsOwnWordTeaches) {
         return row;
     }();
     const TargetProbabilities target(LogitRows(matrix_view(logits.data(), 1, kVocab)), 0, 1.0);
-    Votes votes(kBins, 2, kVocab);
+    Votes votes(kBins, kDoubts, kVocab);
     const PathNoise noise(5);
     const auto vote = [&] {
         votes.begin(true);
