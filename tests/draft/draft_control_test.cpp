@@ -259,6 +259,31 @@ TEST(DraftControl, TimesThatCannotBeAreNotCounted) {
     EXPECT_EQ(control.realised_fraction(), 1.0);
 }
 
+// A KV view is not built at the start of a text: passes without it say nothing of those with it.
+TEST(DraftControl, PassesBeforeModelsAreReadyAreCountedApart) {
+    DraftControl control = control_with(1.1);
+    const auto pass = [&](ModelsReady ready, std::int64_t n_tokens) {
+        const bool guesses = control.should_draft(100, true, ready);
+        control.record({.n_nodes = guesses ? kNodes : 1,
+                        .n_tokens = guesses ? n_tokens : 1,
+                        .pass_seconds = guesses ? 1.1 : 1.0,
+                        .expected = guesses ? 10.0 : 0.0,
+                        .guessed = guesses});
+        return guesses;
+    };
+    EXPECT_TRUE(pass(ModelsReady::No, 1));   // that of the prompt
+    EXPECT_FALSE(pass(ModelsReady::No, 1));  // a plain pass costs least here
+    EXPECT_TRUE(pass(ModelsReady::No, 1));
+    EXPECT_NEAR(control.seconds_per_token(), 1.0, 1e-9);  // a plain pass's: drafting brought nothing
+    EXPECT_LT(control.realised_fraction(), 0.2);
+    EXPECT_TRUE(pass(ModelsReady::Yes, 10));
+    EXPECT_NEAR(control.seconds_per_token(), 0.11, 1e-9);
+    EXPECT_EQ(control.realised_fraction(), 1.0);
+    // A new text has no view again, and its first passes count as such.
+    EXPECT_TRUE(pass(ModelsReady::No, 1));
+    EXPECT_NEAR(control.seconds_per_token(), 1.0, 1e-9);
+}
+
 TEST(DraftControl, ResetIsANewBeginning) {
     DraftControl control = control_with(2.0);
     run(control, 1000, [](std::int64_t) { return Pass{1, 2.0}; });

@@ -88,8 +88,12 @@ using Models = std::vector<ModelSource*>;
 class ToyModel final : public ModelSource {
 public:
     explicit ToyModel(ToyWords words, std::int64_t max_nodes = 64, ToyNamed* named = nullptr,
-                      double seconds_per_node = 0.0)
-        : words_(std::move(words)), max_nodes_(max_nodes), named_(named), seconds_per_node_(seconds_per_node) {}
+                      double seconds_per_node = 0.0, double seconds_per_batch = 0.0)
+        : words_(std::move(words)),
+          max_nodes_(max_nodes),
+          named_(named),
+          seconds_per_node_(seconds_per_node),
+          seconds_per_batch_(seconds_per_batch) {}
 
     [[nodiscard]] std::string_view name() const override { return "toy model"; }
     [[nodiscard]] std::uint16_t n_bins() const override { return 1; }
@@ -124,7 +128,7 @@ public:
     }
     [[nodiscard]] std::span<const Candidate> distribution(TreeNode) override { return {}; }
     [[nodiscard]] double expand_seconds(std::int64_t n) const override {
-        return seconds_per_node_ * static_cast<double>(n);
+        return seconds_per_batch_ + seconds_per_node_ * static_cast<double>(n);
     }
     [[nodiscard]] std::int64_t n_expanded() const { return std::ssize(expanded_); }
 
@@ -144,6 +148,7 @@ private:
     std::int64_t max_nodes_;
     ToyNamed* named_;
     double seconds_per_node_;
+    double seconds_per_batch_;
     std::vector<std::pair<TreeNode, ToyText>> expanded_;
 };
 

@@ -51,6 +51,22 @@ TEST(TreeBuilderModels, AModelThatCostsMoreThanItBringsIsNotAsked) {
     }
 }
 
+// A node that only a table named is asked about together with its parent if that is likelier to save a batch than to
+// be in vain.
+TEST(TreeBuilderModels, ANodeIsAskedAboutEarlyIfThatSavesMoreThanItCosts) {
+    const auto batches_of = [](float table_probability, double seconds_per_batch) {
+        ToySource source(counting(table_probability));
+        ToyModel model(counting(0.9F), 64, nullptr, 0.001, seconds_per_batch);
+        const PassCurve curve = curve_by(16, [](double n) { return 1.0 + 0.001 * (n - 1.0) / 15.0; });
+        TreeBuilder builder({&source}, Models{&model}, 20);
+        grow(builder, {4}, {.budget = 16, .max_depth = 5, .curve = &curve});
+        return model.n_batches;
+    };
+    EXPECT_EQ(batches_of(0.9F, 0.01), 1);   // saves 11, costs 1
+    EXPECT_GE(batches_of(0.9F, 0.0), 5);    // saves what it costs, at most
+    EXPECT_GE(batches_of(0.05F, 0.01), 4);  // saves little, so seldom
+}
+
 TEST(TreeBuilderModels, AModelMayTakeThePlaceOfATablesWeakNode) {
     // One node rides along at little cost, a second costs as much as a pass.
     ToySource source(fixed_words({{1, 0.3F, 0}}));

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/models/model_source.h"
+#include "draft/models/self_draft_model.h"
 
 namespace slipstream::draft {
 namespace {
@@ -88,7 +88,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
     EXPECT_EQ(votes.votes_for(find(votes, children, 12)).size(), 1U) << "the cheap one spoke before it was named";
     for (const TokenId named : {11, 12}) EXPECT_TRUE(find(votes, children, named).by_model);
     for (const TokenId other : {4, 9}) EXPECT_FALSE(find(votes, children, other).by_model);
-    Votes tables(kBins, 2, kVocab);
+    Votes tables(kBins, kDoubts, kVocab);
     tables.begin(false);
     tables.open();
     tables.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -161,6 +161,27 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
     }
     EXPECT_GT(n_best, 10);
     EXPECT_LT(n_best, 40);
+}
+
+// The smaller a model's doubt, the more certain is its best candidate, which stays the same.
+TEST(Votes, UnderNoiseAModelOfLessDoubtIsMoreCertain) {
+    constexpr std::array<float, 2> kSure = {kModelDoubt, kViewDoubt};
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        const PathNoise noise(seed);
+        const auto chances = [&](std::span<const float> doubts) {
+            Votes votes(kBins, doubts, kVocab);
+            votes.begin(true);
+            votes.open();
+            votes.add(3, std::vector<Proposal>{{1, 0.5F, 0}, {2, 0.45F, 0}});
+            const Votes::Range children = count(votes, 1, noise);
+            return std::array{find(votes, children, 1).chance, find(votes, children, 2).chance};
+        };
+        const auto doubting = chances(kDoubts);
+        const auto sure = chances(kSure);
+        EXPECT_EQ(doubting[0] > doubting[1], sure[0] > sure[1]) << seed;
+        EXPECT_GE(std::ranges::max(sure), std::ranges::max(doubting)) << seed;  // equal at the upper bound
+        EXPECT_LT(std::ranges::min(sure), std::ranges::min(doubting)) << seed;
+    }
 }
 
 TEST(Votes, WhatCameTeachesWhoseWordIsWorthWhat) {
