@@ -75,10 +75,10 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // builder grows the tree instead.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
-    const bool ready =
-        std::ranges::all_of(sources_.models, [&](const auto& source) { return source->ready(limits.text); });
-    const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged,
-                                            ready ? ModelsReady::Yes : ModelsReady::No);
+    const bool is_first = std::exchange(is_first_pass_, false);
+    const bool probes = pass_.growth == Growth::Merged && !is_first;
+    const bool ready = sources_.view == nullptr || sources_.view->ready(limits.text);
+    const bool turn = control_.should_draft(std::ssize(limits.text), probes, ready ? ViewReady::Yes : ViewReady::No);
     pass_.guessed = wanted && (turn || !follows_time);
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     drawn_.reset(std::ssize(limits.text), budget);
@@ -125,7 +125,11 @@ void SourcesDrafter::learn(const Observation& observation) {
 
 void SourcesDrafter::observe(const Observation& observation) {
     const Clock::time_point began = Clock::now();
-    if (observation.tree != nullptr) learn(observation);
+    if (observation.tree != nullptr) {
+        learn(observation);
+    } else if (observation.n_new > 0) {
+        is_first_pass_ = true;
+    }
     const std::size_t n_tables = sources_.tables.size();
     for (std::size_t i = 0; i < figures_.size(); ++i) {
         const Stopwatch control(figures_[i].seconds);

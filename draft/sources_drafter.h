@@ -107,7 +107,8 @@ private:
     std::size_t shape_source_ = 0;     // index of the table source whose tree is grown if growth_ is OwnShape
     Growth growth_ = Growth::Nothing;  // requested; a pass may use another one (Pass::growth)
     Pass pass_;
-    bool filled_ = false;  // the nodes after those that builder_ grew are the window of `lookahead`
+    bool is_first_pass_ = true;  // of the text: it computes the prompt too, so its time is not measured
+    bool filled_ = false;        // the nodes after those that builder_ grew are the window of `lookahead`
     Chain chain_;
     // [sources]: nodes counted for trees that builder_ did not grow, and seconds spent outside builder_.
     std::vector<SourceFigures> figures_;

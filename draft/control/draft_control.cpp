@@ -27,7 +27,7 @@ constexpr double kTrusted = 2.0;
 
 }  // namespace
 
-bool DraftControl::should_draft(std::int64_t text_tokens, bool probes, ModelsReady ready) {
+bool DraftControl::should_draft(std::int64_t text_tokens, bool probes, ViewReady ready) {
     curve_.move_to(text_tokens);
     ready_ = ready;
     ++back_off_.of_passes;
@@ -39,8 +39,7 @@ bool DraftControl::should_draft(std::int64_t text_tokens, bool probes, ModelsRea
     // The gain of drafting is relative to the time of a plain pass. If the gain is small, or if no plain pass was ever
     // measured and only the plan gives its time, a plain pass is due unless one was measured recently.
     const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
-    // Before models are ready, it costs least; but the first pass has the prompt.
-    const bool costs_little = ready == ModelsReady::No && !curve_.plain_was_seen() && back_off_.of_passes > 1;
+    const bool costs_little = ready == ViewReady::No && !curve_.plain_was_seen();
     const bool matters =
         costs_little || (recent().tokens > 0.0 && recent().seconds * gain > recent().tokens * curve_.at(1));
     return !probes || !curve_.wants_plain_pass(matters);

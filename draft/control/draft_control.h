@@ -28,9 +28,9 @@ struct PassOutcome {
     bool guessed = false;        // drafting was tried, even if it found no draft token
 };
 
-/// Whether every model among the sources can draft for the next pass. A KV view cannot at the start of a text, until it
-/// is built.
-enum class ModelsReady : std::uint8_t { No, Yes };
+/// Whether the target can draft over its KV view for the next pass, if that is a source: not at the start of a text,
+/// before the view is built.
+enum class ViewReady : std::uint8_t { No, Yes };
 
 /// Counts of pauses since the controller was made, and the reason of the last one.
 struct BackOff {
@@ -50,10 +50,12 @@ public:
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
     /// Decides whether the next pass carries draft tokens. Call once per pass; `text_tokens` is the length of the
     /// sequence. Returns false during a pause. If `probes` is true (the tree size depends on measured times), also
-    /// returns false when a plain pass is due, so that its time is known: if possible, while models are not `ready`.
-    /// Passes before which they were not are counted apart: they commit fewer tokens.
-    [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true, ModelsReady ready = ModelsReady::Yes);
-    /// Returns the recent seconds per committed token in passes with drafting, at most the time of a plain pass; 0 if
+    /// returns false when a plain pass is due, so that its time is known. The first one is due before the view is
+    /// ready, since passes without it commit few tokens. Passes without it and with it are counted apart for the same
+    /// reason.
+    [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true, ViewReady ready = ViewReady::Yes);
+    /// Returns the recent seconds per committed token in passes with drafting, of those with a view if the last
+    /// should_draft() was called for one, else of those without it; at most the time of a plain pass; 0 if
     /// the time of a plain pass is not known.
     [[nodiscard]] double seconds_per_token() const;
     /// Returns accepted / expected draft tokens of recent passes; above 1 if more were accepted than expected. Starts
@@ -88,8 +90,8 @@ private:
     [[nodiscard]] const Recent& recent() const { return recents_[static_cast<std::size_t>(ready_)]; }
 
     PassCurve curve_;
-    ModelsReady ready_ = ModelsReady::Yes;  // before the running pass
-    std::array<Recent, 2> recents_;         // by ModelsReady
+    ViewReady ready_ = ViewReady::Yes;  // before the running pass
+    std::array<Recent, 2> recents_;     // by ViewReady
     Trial trial_;
     BackOff back_off_;
 };

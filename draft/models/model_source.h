@@ -12,9 +12,9 @@
 
 namespace slipstream::draft {
 
-/// ModelSource::doubt() of a model other than the target, in nats. 0.6 to 1 give 0.51 to 0.53 nats of surprise per node
-/// (bundled pair of models at temperature 0.8).
-inline constexpr float kModelDoubt = 0.8F;
+/// ModelSource::rank_error() of a model other than the target, in nats. 0.6 to 1 give 0.51 to 0.53 nats of surprise per
+/// node (bundled pair of models at temperature 0.8).
+inline constexpr float kModelRankError = 0.8F;
 
 /// Interface of a source that makes passes of a model to draft. Not thread-safe.
 class ModelSource {
@@ -25,9 +25,10 @@ public:
     [[nodiscard]] virtual std::string_view name() const = 0;
     /// Returns the number of calibration bins (Proposal::bin).
     [[nodiscard]] virtual std::uint16_t n_bins() const = 0;
-    /// Returns the size of the source's errors, in nats: by about how much the difference of log p + gumbel between two
-    /// tokens differs from the target's. Its estimates under noise are the more certain, the smaller it is (votes.cpp).
-    [[nodiscard]] virtual float doubt() const { return kModelDoubt; }
+    /// Returns the size of the source's errors, in nats, > 0: by about how much the difference of log p + gumbel
+    /// between two tokens differs from the target's. The smaller it is, the more certain are estimates under noise
+    /// (votes.cpp).
+    [[nodiscard]] virtual float rank_error() const { return kModelRankError; }
     /// Returns the most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
 

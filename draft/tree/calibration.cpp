@@ -10,10 +10,11 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kTrust = 4.0F;              // prior of a bin, in expected hits: weight of the source's own estimate
-constexpr float kMemory = 256.0F;           // expected hits after which both counts of a bin are halved
-constexpr float kMaxRatio = 12.0F;          // greatest correction of a probability, in either direction
-constexpr float kHighestEstimate = 0.995F;  // upper bound of an estimate under noise
+constexpr float kTrust = 4.0F;      // prior of a bin, in expected hits: weight of the source's own estimate
+constexpr float kMemory = 256.0F;   // expected hits after which both counts of a bin are halved
+constexpr float kMaxRatio = 12.0F;  // greatest correction of a probability, in either direction
+// Upper bound of an estimate under noise. Above Votes' own bound of 0.98 only by a ratio that was learnt.
+constexpr float kHighestEstimate = 0.995F;
 // Expected hits assumed for tables before any data: with kTrust = 4 their estimates under noise start at half.
 constexpr float kTablePriorCount = 4.0F;
 constexpr float kMostHits = kMaxRatio * kMemory;  // greatest count of a bin's hits

@@ -57,13 +57,15 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
         if (n >= room) break;
         const float gain = gain_behind(node);
         const SearchNode parent = parent_of(node);
-        const bool is_early = parent != SearchNode::None && !is_asked(parent, model);  // before the model named it
+        // The model was not asked about the parent yet, so another source named the node.
+        const bool is_early = parent != SearchNode::None && !is_asked(parent, model);
         if (!(gain > 0.0F) || (is_early && std::ranges::find(batch_, in_arena(parent)) == batch_.end())) continue;
         if (request.curve == nullptr) {
             if (gain < kWorthABatch * most) continue;
         } else if (n > 0) {
             // Each further node must pay for itself now: asked later it might have better data, or not be wanted any
-            // more. One that is asked early must save as much as it costs: the next pass, if the model names it.
+            // more. An early node saves a pass only if the model names it, too, with a probability of about gain /
+            // most; that must be worth its cost now.
             const double cost_now = source.expand_seconds(n + 1) - source.expand_seconds(n);
             if (static_cast<double>(gain) * request.seconds_per_token < cost_now) continue;
             if (is_early && static_cast<double>(gain / most) * source.expand_seconds(1) < cost_now) continue;

@@ -33,17 +33,17 @@ constexpr auto kLower = [](const auto& a, const auto& b) {
     return a.score != b.score ? a.score < b.score : a.token > b.token;
 };
 
-std::vector<float> doubts_of(std::span<ModelSource* const> models) {
-    std::vector<float> doubts;
-    for (const ModelSource* source : models) doubts.push_back(source->doubt());
-    return doubts;
+std::vector<float> rank_errors_of(std::span<ModelSource* const> models) {
+    std::vector<float> rank_errors;
+    for (const ModelSource* source : models) rank_errors.push_back(source->rank_error());
+    return rank_errors;
 }
 
 }  // namespace
 
 TreeBuilder::TreeBuilder(std::vector<TableSource*> tables, std::span<ModelSource* const> models, std::int64_t vocab)
     : tables_(std::move(tables)),
-      votes_(bins_of(tables_, models), doubts_of(models), vocab),
+      votes_(bins_of(tables_, models), rank_errors_of(models), vocab),
       counts_(tables_.size() + models.size()),
       cutoff_(kFirstCutoff) {
     for (ModelSource* source : models) models_.push_back({.source = source});

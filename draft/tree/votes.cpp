@@ -19,8 +19,8 @@ constexpr float kLeastCertain = 1e-5F;  // lower bound of a probability before i
 // Exponent: how far the probabilities of tables are trusted if noise decides (1: fully, 0: not at all). Tuned on the
 // bundled pair of models at temperature 0.8.
 constexpr float kTableTrust = 0.6F;
-// Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with a doubt of 0.4, gives
-// 0.6 nats.
+// Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with a rank_error() of
+// 0.4, gives 0.6 nats.
 constexpr float kRestHeard = 0.2F;
 
 // Returns the number of bins of each source: `n_bins`, with one more for each model (the last n_models sources), which
@@ -33,11 +33,13 @@ std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, s
 
 }  // namespace
 
-Votes::Votes(std::span<const std::uint16_t> n_bins, std::span<const float> doubts, std::int64_t vocab)
-    : first_model_(n_bins.size() - doubts.size()),
-      doubts_(doubts.begin(), doubts.end()),
-      calibration_(with_against(n_bins, doubts.size()), doubts.size()),
-      slots_(vocab) {}
+Votes::Votes(std::span<const std::uint16_t> n_bins, std::span<const float> rank_errors, std::int64_t vocab)
+    : first_model_(n_bins.size() - rank_errors.size()),
+      rank_errors_(rank_errors.begin(), rank_errors.end()),
+      calibration_(with_against(n_bins, rank_errors.size()), rank_errors.size()),
+      slots_(vocab) {
+    CHECK(std::ranges::all_of(rank_errors_, [](float error) { return error > 0.0F; }), "an error of 0 or less");
+}
 
 void Votes::begin(bool noisy) {
     noisy_ = noisy;
@@ -114,11 +116,12 @@ void Votes::chance_by_tables(VotedToken& token, std::int64_t position, const Pat
 }
 
 // A model's probabilities are for this very position, so its candidates compete by log p + gumbel, by a softmax of
-// which `doubt` is the temperature: the smaller it is, the more certain is the best one. They also compete with the
-// rest of the vocabulary, whose greatest log p + gumbel is Gumbel-distributed around the log of its mass. But the
+// which `rank_error` is the temperature: the smaller it is, the more certain is the best one. They also compete with
+// the rest of the vocabulary, whose greatest log p + gumbel is Gumbel-distributed around the log of its mass. But the
 // candidates were proposed because of the known noise, so the rest has already lost against them, and only kRestHeard
 // of it counts.
-void Votes::chances_by_model(std::span<VotedToken> tokens, float doubt, std::int64_t position, const PathNoise& noise) {
+void Votes::chances_by_model(std::span<VotedToken> tokens, float rank_error, std::int64_t position,
+                             const PathNoise& noise) {
     float best = -std::numeric_limits<float>::infinity();
     float mass = 0.0F;
     for (VotedToken& token : tokens) {
@@ -132,7 +135,7 @@ void Votes::chances_by_model(std::span<VotedToken> tokens, float doubt, std::int
     for (VotedToken& token : tokens) {
         if (!token.by_model) continue;
         const float rank = token.chance;
-        const float weight = std::exp((rank - best) / doubt);
+        const float weight = std::exp((rank - best) / rank_error);
         total += weight;
         token.chance = weight * std::exp(-kRestHeard * rest * std::exp(-rank));
     }
@@ -154,7 +157,7 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
             chance_by_tables(token, position, noise);
         }
     }
-    if (noisy_ && model >= 0) chances_by_model(tokens, doubts_[model], position, noise);
+    if (noisy_ && model >= 0) chances_by_model(tokens, rank_errors_[model], position, noise);
     float sum = 0.0F;
     for (const VotedToken& token : tokens) sum += token.chance;
     const auto likeliest = std::ranges::max_element(tokens, {}, &VotedToken::chance);

@@ -37,9 +37,9 @@ struct VotedToken {
 
 class Votes {
 public:
-    /// `n_bins`: bins of each source, tables first. `doubts`: ModelSource::doubt() of the last sources, which are
-    /// models, cheap to expensive. Token ids must be in [0, vocab).
-    Votes(std::span<const std::uint16_t> n_bins, std::span<const float> doubts, std::int64_t vocab);
+    /// `n_bins`: bins of each source, tables first. `rank_errors`: ModelSource::rank_error() of the last sources, which
+    /// are models, cheap to expensive. Token ids must be in [0, vocab).
+    Votes(std::span<const std::uint16_t> n_bins, std::span<const float> rank_errors, std::int64_t vocab);
 
     [[nodiscard]] Calibration& calibration() { return calibration_; }
     [[nodiscard]] const Calibration& calibration() const { return calibration_; }
@@ -96,15 +96,15 @@ private:
     // Returns the votes on `token` from which its `merged` is computed.
     [[nodiscard]] std::span<const Calibration::Input> that_count(const VotedToken& token) const;
     static void chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise);
-    static void chances_by_model(std::span<VotedToken> tokens, float doubt, std::int64_t position,
+    static void chances_by_model(std::span<VotedToken> tokens, float rank_error, std::int64_t position,
                                  const PathNoise& noise);
     void estimate(std::span<VotedToken> tokens, std::int32_t model, std::int64_t position,
                   const PathNoise& noise) const;
 
     static constexpr std::uint16_t kAgainst = 0;  // a model's bin of votes against a token; its own bins follow
 
-    std::size_t first_model_;    // index of the first model among the sources
-    std::vector<float> doubts_;  // [models]: ModelSource::doubt()
+    std::size_t first_model_;         // index of the first model among the sources
+    std::vector<float> rank_errors_;  // [models]: ModelSource::rank_error()
     Calibration calibration_;
     bool noisy_ = false;
     std::vector<VotedToken> tokens_;

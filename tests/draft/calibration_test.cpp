@@ -165,7 +165,7 @@ TEST(Calibration, EstimatesAreCorrectedByWhatTheyCameToBe) {
     // A model's are believed at first, tables' half.
     EXPECT_FLOAT_EQ(calibration.combined_estimate(0.1F, 0.3F, 0), 0.3F);
     EXPECT_LE(calibration.combined_estimate(0.1F, 0.3F, -1), 0.3F);
-    EXPECT_LE(calibration.combined_estimate(0.9F, 5.0F, 0), 0.995F);
+    EXPECT_FLOAT_EQ(calibration.combined_estimate(0.9F, 5.0F, 0), 0.995F);
     std::mt19937 random(5);
     const auto learn = [&](float merged, float estimate, double rate) {
         calibration.learn_estimate(merged, estimate, -1, std::bernoulli_distribution(rate)(random) ? 1.0F : 0.0F);

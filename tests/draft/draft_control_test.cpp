@@ -260,10 +260,10 @@ TEST(DraftControl, TimesThatCannotBeAreNotCounted) {
 }
 
 // A KV view is not built at the start of a text: passes without it say nothing of those with it.
-TEST(DraftControl, PassesBeforeModelsAreReadyAreCountedApart) {
+TEST(DraftControl, PassesBeforeAViewIsReadyAreCountedApart) {
     DraftControl control = control_with(1.1);
-    const auto pass = [&](ModelsReady ready, std::int64_t n_tokens) {
-        const bool guesses = control.should_draft(100, true, ready);
+    const auto pass = [&](ViewReady ready, std::int64_t n_tokens, bool probes = true) {
+        const bool guesses = control.should_draft(100, probes, ready);
         control.record({.n_nodes = guesses ? kNodes : 1,
                         .n_tokens = guesses ? n_tokens : 1,
                         .pass_seconds = guesses ? 1.1 : 1.0,
@@ -271,16 +271,16 @@ TEST(DraftControl, PassesBeforeModelsAreReadyAreCountedApart) {
                         .guessed = guesses});
         return guesses;
     };
-    EXPECT_TRUE(pass(ModelsReady::No, 1));   // that of the prompt
-    EXPECT_FALSE(pass(ModelsReady::No, 1));  // a plain pass costs least here
-    EXPECT_TRUE(pass(ModelsReady::No, 1));
+    EXPECT_TRUE(pass(ViewReady::No, 1, false));
+    EXPECT_FALSE(pass(ViewReady::No, 1));  // the first plain pass is due
+    EXPECT_TRUE(pass(ViewReady::No, 1));
     EXPECT_NEAR(control.seconds_per_token(), 1.0, 1e-9);  // a plain pass's: drafting brought nothing
     EXPECT_LT(control.realised_fraction(), 0.2);
-    EXPECT_TRUE(pass(ModelsReady::Yes, 10));
+    EXPECT_TRUE(pass(ViewReady::Yes, 10));
     EXPECT_NEAR(control.seconds_per_token(), 0.11, 1e-9);
     EXPECT_EQ(control.realised_fraction(), 1.0);
     // A new text has no view again, and its first passes count as such.
-    EXPECT_TRUE(pass(ModelsReady::No, 1));
+    EXPECT_TRUE(pass(ViewReady::No, 1)) << "a plain pass was measured";
     EXPECT_NEAR(control.seconds_per_token(), 1.0, 1e-9);
 }
 

@@ -51,8 +51,8 @@ TEST(TreeBuilderModels, AModelThatCostsMoreThanItBringsIsNotAsked) {
     }
 }
 
-// A node that only a table named is asked about together with its parent if that is likelier to save a batch than to
-// be in vain.
+// A node that only a table named is asked about together with its parent if what this is expected to save of a later
+// batch is at least what it adds to this one.
 TEST(TreeBuilderModels, ANodeIsAskedAboutEarlyIfThatSavesMoreThanItCosts) {
     const auto batches_of = [](float table_probability, double seconds_per_batch) {
         ToySource source(counting(table_probability));

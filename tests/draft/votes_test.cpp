@@ -24,7 +24,7 @@ static_assert(!std::is_convertible_v<SearchNode, std::int32_t> && !std::is_conve
 
 // Two tables, a cheap model and a dear one, of three bins each.
 constexpr std::array<std::uint16_t, 4> kBins = {3, 3, 3, 3};
-constexpr std::array<float, 2> kDoubts = {kModelDoubt, kModelDoubt};
+constexpr std::array<float, 2> kRankErrors = {kModelRankError, kModelRankError};
 constexpr std::int64_t kVocab = 50;
 constexpr std::int64_t kPosition = 7;
 
@@ -44,7 +44,7 @@ std::vector<std::uint16_t> voters(Votes& votes, const VotedToken& token) {
 }
 
 TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 2}});
@@ -72,7 +72,7 @@ TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
 }
 
 TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -88,7 +88,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
     EXPECT_EQ(votes.votes_for(find(votes, children, 12)).size(), 1U) << "the cheap one spoke before it was named";
     for (const TokenId named : {11, 12}) EXPECT_TRUE(find(votes, children, named).by_model);
     for (const TokenId other : {4, 9}) EXPECT_FALSE(find(votes, children, other).by_model);
-    Votes tables(kBins, kDoubts, kVocab);
+    Votes tables(kBins, kRankErrors, kVocab);
     tables.begin(false);
     tables.open();
     tables.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -97,7 +97,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
 }
 
 TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 0}});
@@ -113,7 +113,7 @@ TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
 }
 
 TEST(Votes, EstimatesAreAtMostCertain) {
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     for (const bool noisy : {false, true}) {
         const PathNoise noise = noisy ? PathNoise(3) : PathNoise();
         votes.begin(noisy);
@@ -142,7 +142,7 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
     int n_best = 0;
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const PathNoise noise(seed);
-        Votes votes(kBins, kDoubts, kVocab);
+        Votes votes(kBins, kRankErrors, kVocab);
         votes.begin(true);
         EXPECT_TRUE(votes.noisy());
         votes.open();
@@ -163,29 +163,31 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
     EXPECT_LT(n_best, 40);
 }
 
-// The smaller a model's doubt, the more certain is its best candidate, which stays the same.
-TEST(Votes, UnderNoiseAModelOfLessDoubtIsMoreCertain) {
-    constexpr std::array<float, 2> kSure = {kModelDoubt, kViewDoubt};
+// The smaller a model's errors are, the more certain is its best candidate, which stays the same.
+TEST(Votes, UnderNoiseAModelOfSmallerErrorsIsMoreCertain) {
+    constexpr std::array<float, 2> kExact = {kModelRankError, kViewRankError};
+    constexpr std::array<float, 2> kCheapIsExact = {kViewRankError, kModelRankError};
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const PathNoise noise(seed);
-        const auto chances = [&](std::span<const float> doubts) {
-            Votes votes(kBins, doubts, kVocab);
+        const auto chances = [&](std::span<const float> rank_errors) {
+            Votes votes(kBins, rank_errors, kVocab);
             votes.begin(true);
             votes.open();
             votes.add(3, std::vector<Proposal>{{1, 0.5F, 0}, {2, 0.45F, 0}});
             const Votes::Range children = count(votes, 1, noise);
             return std::array{find(votes, children, 1).chance, find(votes, children, 2).chance};
         };
-        const auto doubting = chances(kDoubts);
-        const auto sure = chances(kSure);
-        EXPECT_EQ(doubting[0] > doubting[1], sure[0] > sure[1]) << seed;
-        EXPECT_GE(std::ranges::max(sure), std::ranges::max(doubting)) << seed;  // equal at the upper bound
-        EXPECT_LT(std::ranges::min(sure), std::ranges::min(doubting)) << seed;
+        const auto coarse = chances(kRankErrors);
+        const auto exact = chances(kExact);
+        EXPECT_EQ(coarse[0] > coarse[1], exact[0] > exact[1]) << seed;
+        EXPECT_GE(std::ranges::max(exact), std::ranges::max(coarse)) << seed;  // equal at the upper bound
+        EXPECT_LT(std::ranges::min(exact), std::ranges::min(coarse)) << seed;
+        EXPECT_EQ(chances(kCheapIsExact), coarse) << "errors of another model";
     }
 }
 
 TEST(Votes, WhatCameTeachesWhoseWordIsWorthWhat) {
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     const auto vote = [&] {
         votes.begin(false);
         votes.open();
@@ -208,7 +210,7 @@ TEST(Votes, UnderNoiseTheTargetsOwnWordTeaches) {
         return row;
     }();
     const TargetProbabilities target(LogitRows(matrix_view(logits.data(), 1, kVocab)), 0, 1.0);
-    Votes votes(kBins, kDoubts, kVocab);
+    Votes votes(kBins, kRankErrors, kVocab);
     const PathNoise noise(5);
     const auto vote = [&] {
         votes.begin(true);
