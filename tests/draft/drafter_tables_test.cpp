@@ -160,7 +160,7 @@ TEST_F(DrafterTables, ADamagedSectionInAWholeFileIsSetAsideToo) {
                 sections.back().fields = {};
                 if (section == "cacheback")
                     for (const std::uint32_t shape : {1U, 3U}) sections.back().fields.u32(shape);
-                if (section == "calibration") sections.back().fields.text("5:context,cacheback,");
+                if (section == "calibration") sections.back().fields.text("6:context,cacheback,");
                 sections.back().fields.f32s(std::vector<float>{1.0F, 2.0F, 3.0F});
             }
             write_table_file(file(), sections);
@@ -281,6 +281,27 @@ TEST_F(DrafterTables, AnotherModelsTableIsNotUsed) {
     EXPECT_EQ(std::distance(fs::directory_iterator(tables()), fs::directory_iterator()), 2);
 }
 
+// Estimates of another program may mean something else.
+TEST_F(DrafterTables, ACalibrationOfAnotherVersionIsLeftOut) {
+    learn_and_save();
+    {
+        const TableFile saved(file());
+        std::vector<TableSection> sections;
+        for (const std::string& section : saved.section_names()) {
+            sections.push_back({section, saved.section(section)->copy()});
+            if (section != "calibration") continue;
+            sections.back().fields = {};
+            sections.back().fields.text("5:context,cacheback,");
+            sections.back().fields.f32s(std::vector<float>{1.0F, 2.0F, 3.0F});  // would be refused if they were read
+        }
+        write_table_file(file(), sections);
+    }
+    notes_.clear();
+    const auto drafter = make();
+    EXPECT_TRUE(notes_.empty());
+    EXPECT_FALSE(fs::exists(set_aside()));
+}
+
 TEST_F(DrafterTables, AnotherSetOfSourcesTakesItsShareAndKeepsTheRest) {
     learn_and_save();
     const TableWriter cacheback = TableFile(file()).section("cacheback")->copy();
@@ -290,7 +311,7 @@ TEST_F(DrafterTables, AnotherSetOfSourcesTakesItsShareAndKeepsTheRest) {
     alone->save();
     const TableFile saved(file());
     EXPECT_TRUE(std::ranges::equal(saved.section("cacheback")->copy().bytes(), cacheback.bytes()));
-    EXPECT_EQ(saved.section("calibration")->text(), "5:context,");
+    EXPECT_EQ(saved.section("calibration")->text(), "6:context,");
     const auto both = make();
     EXPECT_TRUE(notes_.empty());
     EXPECT_NE(accept_lengths(*both), fresh_accept_lengths());
