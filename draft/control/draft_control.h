@@ -54,9 +54,9 @@ public:
     /// ready, since passes without it commit few tokens. Passes without it and with it are counted apart for the same
     /// reason.
     [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true, ViewReady ready = ViewReady::Yes);
-    /// Returns the recent seconds per committed token in passes with drafting, of those with a view if the last
-    /// should_draft() was called for one, else of those without it; at most the time of a plain pass; 0 if
-    /// the time of a plain pass is not known.
+    /// Returns the recent seconds per committed token in passes with drafting, at most the time of a plain pass; 0 if
+    /// the time of a plain pass is not known. Only passes with a ready view count, or only those without one, as the
+    /// last should_draft() was told; so too in realised_fraction().
     [[nodiscard]] double seconds_per_token() const;
     /// Returns accepted / expected draft tokens of recent passes; above 1 if more were accepted than expected. Starts
     /// at 1; a prior of kTrusted draft tokens keeps it near 1 at first.
