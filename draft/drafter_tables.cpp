@@ -13,7 +13,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kCalibrationVersion = 6;  // increase it if sources compute their estimates differently
+constexpr int kCalibrationVersion = 7;  // increase it if sources compute their estimates differently
 // Names of the sections of a table file that hold calibrations, indexed by CalibrationKind.
 constexpr std::array<std::string_view, 3> kCalibrationSections = {"calibration", "calibration under noise",
                                                                   "calibration blind to noise"};

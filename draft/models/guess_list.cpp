@@ -14,10 +14,10 @@ constexpr float kLeastLogit = -13.8F;
 
 }  // namespace
 
-GuessList::GuessList(const SamplerOptions& sampling)
+GuessList::GuessList(const SamplerOptions& sampling, float greedy_temperature)
     : options_(sampling), temperature_(static_cast<float>(sampling.temperature)) {
     if (sampling.temperature == 0.0) {
-        temperature_ = 1.0F;
+        temperature_ = greedy_temperature;
         options_.top_k = kFewest;
         options_.top_p = 1.0;
         options_.min_p = 0.0;

@@ -25,9 +25,8 @@ struct Guess {
 /// one row after another.
 class GuessList {
 public:
-    /// `sampling` is the target's. At temperature 0 the list is that of temperature 1 without filters, since only the
-    /// order matters.
-    explicit GuessList(const SamplerOptions& sampling);
+    /// `sampling` is the target's. At its temperature 0 the list is that of `greedy_temperature` without filters.
+    GuessList(const SamplerOptions& sampling, float greedy_temperature);
 
     /// Returns the number of tokens that fill() needs: as many as top-k leaves, kFewest to kMost; kMost without top-k.
     [[nodiscard]] std::int64_t n_listed() const { return n_listed_; }

@@ -15,7 +15,8 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
       max_rows_(shape.max_rows > 0 ? shape.max_rows : shape.max_nodes),
       by_level_(shape.by_level),
       sampler_(sampling, n_ids_),
-      list_(sampling),
+      rank_error_(shape.rank_error),
+      list_(sampling, rank_error_),
       row_top_(list_.n_listed(), n_ids_),
       pass_curve_(shape.max_lead + max_nodes_, std::move(planned_seconds)) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
@@ -32,7 +33,7 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
 void LogitSource::set_sampling(const SamplerOptions& sampling) {
     forget_tree();
     sampler_ = Sampler(sampling, n_ids_);
-    list_ = GuessList(sampling);
+    list_ = GuessList(sampling, rank_error_);
     row_top_ = RowTop(list_.n_listed(), n_ids_);
     size_for(sampling);
 }

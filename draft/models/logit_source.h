@@ -31,6 +31,7 @@ struct LogitSourceShape {
     std::int64_t max_lead = 0;   // most tokens of the sequence that a pass feeds before node 0
     std::int64_t max_rows = 0;   // most logits rows of one pass; more nodes take several passes. 0: max_nodes
     DraftRows rows = DraftRows::Best;
+    float rank_error = kModelRankError;  // see ModelSource
     bool by_level = false;  // whether a node's parent must be computed in an earlier pass; more levels take several
 };
 
@@ -41,13 +42,14 @@ public:
     /// 8 and more) by ten of certainty. Without noise, certainty is the child's probability. With noise, it is the
     /// difference of log p + gumbel between the child and the best child, for the best child between it and the second.
     [[nodiscard]] std::uint16_t n_bins() const override;
+    [[nodiscard]] float rank_error() const override { return rank_error_; }
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     /// Sets the sampling options of the target, and forgets the tree.
     void set_sampling(const SamplerOptions& sampling) override;
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const TreeNode> nodes) override;
     /// Writes the children that survive the target's filters first, ordered by probability and noise; then, if `out`
     /// has room, the most probable other tokens. Greedily (temperature 0) the order is that of the logits, and
-    /// probabilities are those of temperature 1.
+    /// probabilities are those of temperature rank_error().
     [[nodiscard]] std::size_t propose(TreeNode node, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     /// Returns the distribution after an expanded node, with the target's filters, valid until the next call. Needs
@@ -122,7 +124,8 @@ private:
     std::int64_t max_nodes_;
     std::int64_t max_rows_;
     bool by_level_;
-    Sampler sampler_;     // samples with the target's options
+    Sampler sampler_;  // samples with the target's options
+    float rank_error_;
     GuessList list_;      // candidates for the children of the node that propose() was last asked for
     RowTop row_top_;      // of a row
     LogitRequest needs_;  // of a pass

@@ -27,7 +27,7 @@ public:
     [[nodiscard]] virtual std::uint16_t n_bins() const = 0;
     /// Returns the size of the source's errors, in nats, > 0: by about how much the difference of log p + gumbel
     /// between two tokens differs from the target's. The smaller it is, the more certain are estimates under noise
-    /// (votes.cpp).
+    /// (votes.cpp) and greedy ones (LogitSource::propose()).
     [[nodiscard]] virtual float rank_error() const { return kModelRankError; }
     /// Returns the most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;

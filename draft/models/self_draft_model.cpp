@@ -7,7 +7,11 @@
 namespace slipstream::draft {
 
 SelfDraftModel::SelfDraftModel(std::int64_t vocab, const SamplerOptions& sampling, const SelfDraftOptions& options)
-    : LogitSource({.n_ids = vocab, .max_nodes = options.max_nodes, .max_rows = kMostViewRows, .rows = options.rows},
+    : LogitSource({.n_ids = vocab,
+                   .max_nodes = options.max_nodes,
+                   .max_rows = kMostViewRows,
+                   .rows = options.rows,
+                   .rank_error = kViewRankError},
                   sampling, {}) {}
 
 void SelfDraftModel::attach(ViewPasses& passes, PlannedSeconds planned_seconds) {

@@ -36,7 +36,6 @@ public:
     void attach(ViewPasses& passes, PlannedSeconds planned_seconds);
 
     [[nodiscard]] std::string_view name() const override { return "retrieval"; }
-    [[nodiscard]] float rank_error() const override { return kViewRankError; }
     [[nodiscard]] bool ready(std::span<const TokenId> text) const override {
         return passes_ != nullptr && passes_->n_text() > 0 && passes_->n_text() == std::ssize(text) - 1;
     }

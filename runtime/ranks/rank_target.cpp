@@ -242,16 +242,16 @@ void RankTarget::note_choices_in(std::vector<ExpertChoices*> choices) {
 }
 
 // Returns the hooks of a pass, [ranks]; empty if views do not follow it. A pass without logits is a prefill chunk: more
-// follows before anything is drafted, so views do not follow it. Whether views are built from whole layers is decided
-// for all ranks alike, as one device that holds all of the KV would.
+// follows before anything is drafted, so views do not follow it. Whether views are built in one pass is decided for all
+// ranks alike, as one device that holds all of the KV would.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
     if (pass.checkpoints != nullptr && pass.checkpoints->saved) return {};  // earlier layers are not computed again
     even_views();
-    const bool whole_layers =
+    const bool at_once =
         !pass.prompt.empty() || std::ranges::none_of(caches_, [](const KvCache* cache) { return cache->streams(); });
     for (std::size_t rank = 0; rank < views_.size(); ++rank)
-        hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), whole_layers);
+        hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), at_once);
     return hooks_;
 }
 
@@ -266,9 +266,10 @@ void RankTarget::end_views(bool complete) {
     even_views();
 }
 
-// If one view is invalid, invalidates all: a rank whose ring has no room for a whole layer completes its view a pass
-// later than the others. If one rank also has scores that another lacks (a view that is built once drops its scores),
-// all drop their scores: else the ranks would score and build in turn, and no pass would find all views valid.
+// If one view is invalid, invalidates all: after a prompt, a rank whose ring has no room for a whole layer may complete
+// its view a pass later than the others. If one rank also has scores that another lacks (a view that is built once
+// drops its scores), all drop their scores: else the ranks would score and build in turn, and no pass would find all
+// views valid.
 void RankTarget::even_views() {
     if (views_.empty()) return;
     const ViewBuilder& first = *views_.front();

@@ -91,6 +91,7 @@ ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const
     pooled_.resize(first_kv_head_.back() * max_groups_);
     order_.reserve(max_groups_);
     kept_.resize(options.type == ViewType::Q4 ? max_groups_ : n_kept);
+    keep_.resize(config.n_layers());
     moves_.resize(config.n_layers());
     for (std::size_t layer = 0; layer < moves_.size(); ++layer)
         moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * std::min(n_kept, row_groups()));
@@ -162,10 +163,10 @@ bool ViewBuilder::is_due(std::int64_t n_text) const {
     return options_.rebuild_tokens > 0 && n_text - n_built_at_ >= options_.rebuild_tokens;
 }
 
-ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
+ViewBuilder::Work ViewBuilder::work_of_pass(bool can_at_once) const {
     const bool due = is_due(n_pass_);
     if (options_.kind == ViewKind::Window || keeps_all()) return {.gather = due};
-    const bool at_once = due && !options_.in_steps && whole_layers;
+    const bool at_once = due && !options_.in_steps && can_at_once;
     // A view that is only built when it is full is scored only when it is due.
     const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
     return {.score = at_once || (due && n_scored_ == 0) || (n_scored_ > 0 && again),
@@ -173,7 +174,7 @@ ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
             .at_once = at_once};
 }
 
-PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
+PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool at_once) {
     if (work_.any()) forget_scores();  // the previous pass threw
     n_pass_ = cache_->n_committed();
     root_ = root;
@@ -183,11 +184,10 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
         n_full_page_groups_ = 0;
     }
     if (n_scored_ > n_pass_) forget_scores();
-    work_ = work_of_pass(whole_layers);
-    n_pooled_ = 0;
-    keep_ = n_scored_ == 0 ? 0.0F
-                           : static_cast<float>(std::exp2(-static_cast<double>(n_pass_ - n_scored_) /
-                                                          std::max(options_.half_life_tokens, kShortestHalfLife)));
+    work_ = work_of_pass(at_once);
+    const double n_half_lives =
+        static_cast<double>(n_pass_ - n_scored_) / std::max(options_.half_life_tokens, kShortestHalfLife);
+    std::ranges::fill(keep_, n_scored_ == 0 ? 0.0F : static_cast<float>(std::exp2(-n_half_lives)));
     if (work_.gather) {
         view_->invalidate();  // gather() overwrites it
         pool_used_ = 0;
@@ -195,32 +195,54 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
         std::ranges::fill(layer_paging_, LayerPaging{});
         budget_pages();
     }
-    if (work_.at_once) n_scored_ = n_pass_;
+    n_chosen_ = 0;
+    n_before_ = 0;
     if (work_.gather && !work_.at_once)
-        for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) choose(layer);
+        for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) choose(layer, n_scored_);
     return work_.any() ? this : nullptr;
 }
 
 void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t n_committed) {
-    if (n_committed != n_pass_) return;  // an earlier prefill chunk of the pass
-    if (work_.score && scores(layer)) score(exec, layer, segment, q, root_);
-    if (!work_.at_once) {
-        if (work_.gather) gather(exec, layer, segment);
+    if (n_committed < n_pass_) {  // a prefill chunk of the prompt before the pass
+        const bool is_last = n_committed + q.rows() == n_pass_;
+        if (!work_.at_once || !is_last || !scores(layer)) return;
+        score(exec, layer, segment, q, q.rows() - 1, n_committed);
+        n_before_ = n_committed;
         return;
     }
     // If the layer's last KV chunk is on the device, so are all others, and the table has their addresses.
-    if (segment.range.end * kChunkTokens < n_pass_) return;
-    if (segment.range.first > 0) {
-        work_.at_once = work_.gather = false;  // the layer came in parts after all
-        return;
+    const bool is_whole = segment.range.first == 0 && segment.range.end * kChunkTokens >= n_pass_;
+    const bool is_first = layer >= n_chosen_;
+    if (work_.at_once && is_first && !is_whole) choose_by_prompt(exec, layer);
+    if (work_.score && scores(layer)) score(exec, layer, segment, q, root_, n_pass_);
+    if (work_.at_once && is_first && is_whole) {
+        if (scores(layer)) fetch_scores(exec, layer, 1);
+        pool(layer, n_pass_);
+        keep_[layer] = 1.0F;
+        score_further(exec, layer, segment, q);
+        keep_[layer].reset();
+        choose(layer, n_pass_);
     }
-    if (scores(layer)) fetch_scores(exec, layer, 1);
-    pool(layer, keep_);
-    score_further(exec, layer, segment, q);
-    n_pooled_ = layer + 1;
-    choose(layer);
-    gather(exec, layer, segment);
+    n_chosen_ = layer + 1;
+    n_before_ = 0;
+    if (work_.gather) gather(exec, layer, segment);
+}
+
+// Chooses the groups of a layer that comes in parts, by the scores of the prompt's last prefill chunk; where that had
+// no queries, the last groups. If the view has less room for last groups than the chunk has, the pass scores alone, and
+// the next one copies: else no scored group would be kept.
+void ViewBuilder::choose_by_prompt(ExecRef exec, std::int64_t layer) {
+    if (n_before_ > 0) {
+        if (groups_of(n_pass_) - n_before_ / kGroupTokens > groups_of(options_.recent_tokens)) {
+            work_.at_once = work_.gather = false;
+            return;
+        }
+        fetch_scores(exec, layer, 1);
+        pool(layer, n_before_);
+        keep_[layer] = 1.0F;
+    }
+    choose(layer, n_before_);
 }
 
 // Scores by further queries of the pass, one after another in the same memory: in a prompt those before the root's,
@@ -231,15 +253,16 @@ void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvSegmen
     const std::int64_t n =
         root_ > 0 ? std::min(kPromptRows, root_ / kScoreTokens + 1) : std::min(options_.score_rows, n_behind);
     for (std::int64_t i = 1; i < n; ++i) {
-        score(exec, layer, segment, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n);
+        score(exec, layer, segment, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n, n_pass_);
         fetch_scores(exec, layer, 1);
-        pool(layer, 1.0F);
+        pool(layer, n_pass_);
     }
 }
 
-// Scores the groups of a segment by the query in row `row` of `q`, into device_scores_.
+// Scores the groups of a segment by the query in row `row` of `q`, into device_scores_. `n_committed`: positions before
+// the tokens of `q`.
 void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
-                        std::int64_t row) {
+                        std::int64_t row, std::int64_t n_committed) {
     ConstTensorView query = q;
     query.data = q.row(row);
     query.shape[0] = 1;
@@ -249,7 +272,7 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segme
                     .chunks = segment.chunks,
                     .first_chunk = segment.range.first,
                     .end_chunk = segment.range.end,
-                    .n_committed = n_pass_,
+                    .n_committed = n_committed,
                     .scale = config_->attention(layer).scale(),
                     .softcap = config_->attention(layer).softcap,
                     .score = options_.score,
@@ -268,7 +291,8 @@ void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int6
     exec.stream.synchronize();
 }
 
-GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
+// Returns the groups to keep of the sequence before the running pass, whose first `n_scored` positions have scores.
+GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t n_scored) const {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, row_groups()) + page_groups_[layer];
     // A layer with a sliding window sees only the last positions. They are kept in consecutive slots, so distances are
@@ -276,7 +300,7 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
     if (config_->window(layer) > 0) return {.n_groups = n_groups, .n_kept = n_kept, .n_first = 0, .n_last = n_kept};
     const std::int64_t n_first = groups_of(options_.sink_tokens);
     // Groups past the scored positions have no score yet, so they are kept as recent ones.
-    const std::int64_t n_last = std::max(groups_of(options_.recent_tokens), n_groups - n_scored_ / kGroupTokens);
+    const std::int64_t n_last = std::max(groups_of(options_.recent_tokens), n_groups - n_scored / kGroupTokens);
     return {.n_groups = n_groups,
             .n_kept = n_kept,
             .n_first = n_first,
@@ -307,24 +331,25 @@ std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
     return std::span(pooled_).subspan((first_kv_head_[layer] + head) * max_groups_, max_groups_);
 }
 
-// Adds the last scores of a layer to `keep` times the earlier ones.
-void ViewBuilder::pool(std::int64_t layer, float keep) {
+// Adds the last scores of a layer, of the groups of the first `n_positions`, to keep_ times the earlier ones.
+void ViewBuilder::pool(std::int64_t layer, std::int64_t n_positions) {
     if (!scores(layer)) return;
     const std::int64_t group = config_->attention(layer).queries_per_kv_head();
     const float* all = scores_.empty() ? reinterpret_cast<const float*>(device_scores_.data()) : scores_.data();
-    const auto n_groups = static_cast<std::size_t>(groups_of(n_pass_));
+    const auto n_groups = static_cast<std::size_t>(groups_of(n_positions));
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
         const std::int64_t first = (first_q_head_[layer] + head * group) * max_groups_;
         const std::span<const float> sinks =
             sinks_[layer].empty() ? std::span<const float>() : std::span(sinks_[layer]).subspan(head * group, group);
         pool_scores(options_.score, {all + first, static_cast<std::size_t>(group * max_groups_)}, group, max_groups_,
-                    keep, pooled_of(layer, head).first(n_groups), sinks);
+                    *keep_[layer], pooled_of(layer, head).first(n_groups), sinks);
     }
 }
 
-// Chooses the groups of a layer by the pooled scores: into moves_[layer] those that become rows, and into
-// paging_ those that become pages, both sorted by the group that is read. Rows are the first and the last ones.
-void ViewBuilder::choose(std::int64_t layer) {
+// Chooses the groups of a layer by the pooled scores, which the first `n_scored` positions have: into moves_[layer]
+// those that become rows, and into paging_ those that become pages, both sorted by the group that is read. Rows are the
+// first and the last ones.
+void ViewBuilder::choose(std::int64_t layer, std::int64_t n_scored) {
     auto& moves = moves_[layer];
     auto& paged = paging_.moves;
     LayerPaging& part = layer_paging_[layer];
@@ -333,7 +358,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     // Full pages of a view that keeps everything stay. Those of a layer with a window have another beginning each time.
     const std::int64_t n_kept_before = config_->window(layer) > 0 ? 0 : n_full_page_groups_;
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
-        const GroupBudget budget = budget_of(layer);
+        const GroupBudget budget = budget_of(layer, n_scored);
         const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
         const std::int64_t n_rows = std::min(budget.n_kept, row_groups());
         const std::int64_t n_first = n_rows < budget.n_kept ? std::min(budget.n_first, n_rows) : n_rows;
@@ -448,8 +473,10 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     if (!complete) return forget_scores();
     try {
         if (work.score) {
-            if (n_pooled_ < config_->n_layers()) fetch_scores(exec, n_pooled_, config_->n_layers() - n_pooled_);
-            for (std::int64_t layer = n_pooled_; layer < config_->n_layers(); ++layer) pool(layer, keep_);
+            if (!std::ranges::all_of(keep_, [](const auto& keep) { return !keep; }))
+                fetch_scores(exec, 0, config_->n_layers());
+            for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer)
+                if (keep_[layer]) pool(layer, n_pass_);
             n_scored_ = n_pass_;
         }
         if (work.gather) fill(exec);

@@ -6,11 +6,13 @@
 //   between     adds the scores to those of earlier passes, which decay, and chooses groups, on the host
 //   pass k+1    copies the chosen groups to the view while they are on the device, and scores again
 //
-// A pass that has a whole layer's KV on the device at once (nothing streams, or a prompt is processed layer by layer)
-// chooses and copies at once. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223; SparseSpec,
-// arXiv 2512.01278. By queries at a prompt's end: SnapKV, arXiv 2404.14469. By all queries so far: H2O, arXiv
-// 2306.14048. TriForce builds its cache after the prompt from mean keys, which corresponds to `rebuild_tokens` = 0 and
-// GroupScore::Mean: arXiv 2404.11912, section 4.1 and its code.)
+// A pass that has a whole layer's KV on the device at once scores, chooses and copies at once: if nothing streams, or
+// at the end of a prompt that is processed layer by layer. If such a prompt has no room for a whole layer, the last
+// prefill chunk scores the layer for the pass after the prompt; a view with less room for last tokens than a prefill
+// chunk has is built a pass later. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223;
+// SparseSpec, arXiv 2512.01278. By queries at a prompt's end: SnapKV, arXiv 2404.14469. By all queries so far: H2O,
+// arXiv 2306.14048. TriForce builds its cache after the prompt from mean keys, which corresponds to `rebuild_tokens` =
+// 0 and GroupScore::Mean: arXiv 2404.11912, section 4.1 and its code.)
 //
 // Between two builds the view grows by the committed rows. Which pass builds it follows from counts of tokens only,
 // never from a clock (distribution-exact sampling, E3).
@@ -18,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -130,10 +133,10 @@ public:
 
     /// Starts another sequence: the view becomes invalid, and all scores are forgotten.
     void restart();
-    /// Begins a pass over the cache, whose tree has its root at token `root` of the pass. `whole_layers`: all KV of a
-    /// layer will be on the device at once, since none streams (on any device of the model), or a prompt is processed
-    /// layer by layer. Returns the hooks that the pass must run with; null: none.
-    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool whole_layers);
+    /// Begins a pass over the cache, whose tree has its root at token `root` of the pass. `at_once`: this
+    /// pass can score, choose and copy, since no KV streams (on any device of the model), or it ends a prompt that is
+    /// processed layer by layer. Returns the hooks that the pass must run with; null: none.
+    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool at_once);
     /// Ends the pass: complete, with its stream synchronized, or abandoned. If this throws, the builder has restarted.
     void end_pass(ExecRef exec, bool complete);
     /// Follows a commit of rows of the cache's scratch, `path`. Call before the cache commits them.
@@ -150,7 +153,7 @@ private:
     struct Work {
         bool score = false;    // compute scores
         bool gather = false;   // copy the chosen groups
-        bool at_once = false;  // score, choose and copy each layer as soon as all of it is on the device
+        bool at_once = false;  // choose and copy each layer in this pass, by its scores or those of the prompt
         [[nodiscard]] bool any() const { return score || gather; }
     };
 
@@ -175,7 +178,7 @@ private:
     // Returns true if a view for `n_text` positions must be built.
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
     void read_sinks(const Model& model);
-    [[nodiscard]] Work work_of_pass(bool whole_layers) const;
+    [[nodiscard]] Work work_of_pass(bool can_at_once) const;
     // Returns true if groups of the layer are chosen by scores.
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0 && !keeps_all();
@@ -184,18 +187,19 @@ private:
     [[nodiscard]] bool keeps_all() const {
         return options_.type == ViewType::Q4 && options_.budget_tokens >= cache_->context_tokens();
     }
-    // Groups to keep of the sequence before the running pass.
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t n_scored) const;
     void budget_pages();
-    void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
+    void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row,
+               std::int64_t n_committed);
+    void choose_by_prompt(ExecRef exec, std::int64_t layer);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
-    void pool(std::int64_t layer, float keep);
+    void pool(std::int64_t layer, std::int64_t n_positions);
     void forget_scores();
     // Groups that a build keeps as rows.
     [[nodiscard]] std::int64_t row_groups() const;
-    void choose(std::int64_t layer);
+    void choose(std::int64_t layer, std::int64_t n_scored);
     void plan_pages(std::int64_t layer, std::int64_t n_kept_before);
     void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
     void gather_pages(ExecRef exec, std::int64_t layer, const KvSegment& segment);
@@ -230,11 +234,13 @@ private:
     std::vector<std::int64_t> flushed_;  // scratch of plan_pages(): how many of them are in pages
     std::size_t pool_used_ = 0;          // bytes of the pool that the build has given out
 
-    Work work_;                    // what the running pass does for the view
-    std::int64_t root_ = 0;        // index of the root among the pass's tokens
-    std::int64_t n_pass_ = 0;      // positions committed before the pass
-    float keep_ = 0.0F;            // factor by which the pass decays earlier scores
-    std::int64_t n_pooled_ = 0;    // layers whose scores of this pass are already pooled
+    Work work_;                // what the running pass does for the view
+    std::int64_t root_ = 0;    // index of the root among the pass's tokens
+    std::int64_t n_pass_ = 0;  // positions committed before the pass
+    // [n_layers]: factor by which the next scores of the pass decay earlier ones; empty: the pass's scores are pooled.
+    std::vector<std::optional<float>> keep_;
+    std::int64_t n_chosen_ = 0;    // layers whose KV the pass has begun to read
+    std::int64_t n_before_ = 0;    // positions of the layer that the prompt's last prefill chunk scored; 0: none
     std::int64_t n_scored_ = 0;    // positions at the last scoring; 0: there are no scores
     std::int64_t n_built_at_ = 0;  // positions at the last build
     std::int64_t n_built_ = 0;

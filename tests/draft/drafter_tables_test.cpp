@@ -160,7 +160,7 @@ TEST_F(DrafterTables, ADamagedSectionInAWholeFileIsSetAsideToo) {
                 sections.back().fields = {};
                 if (section == "cacheback")
                     for (const std::uint32_t shape : {1U, 3U}) sections.back().fields.u32(shape);
-                if (section == "calibration") sections.back().fields.text("6:context,cacheback,");
+                if (section == "calibration") sections.back().fields.text("7:context,cacheback,");
                 sections.back().fields.f32s(std::vector<float>{1.0F, 2.0F, 3.0F});
             }
             write_table_file(file(), sections);
@@ -311,7 +311,7 @@ TEST_F(DrafterTables, AnotherSetOfSourcesTakesItsShareAndKeepsTheRest) {
     alone->save();
     const TableFile saved(file());
     EXPECT_TRUE(std::ranges::equal(saved.section("cacheback")->copy().bytes(), cacheback.bytes()));
-    EXPECT_EQ(saved.section("calibration")->text(), "6:context,");
+    EXPECT_EQ(saved.section("calibration")->text(), "7:context,");
     const auto both = make();
     EXPECT_TRUE(notes_.empty());
     EXPECT_NE(accept_lengths(*both), fresh_accept_lengths());

@@ -24,7 +24,8 @@ std::vector<float> random_logits(std::int64_t n, float deviation, std::uint32_t 
 /// A list of a whole row.
 class RowList {
 public:
-    RowList(const SamplerOptions& sampling, std::int64_t vocab) : list(sampling), top_(list.n_listed(), vocab) {}
+    RowList(const SamplerOptions& sampling, std::int64_t vocab, float greedy_temperature = 1.0F)
+        : list(sampling, greedy_temperature), top_(list.n_listed(), vocab) {}
     void fill(std::span<const float> logits, std::span<const TokenId> path) {
         list.fill(top_.best(logits, list.n_listed()), path);
     }
@@ -77,7 +78,7 @@ TEST(GuessList, OthersFollowTheSurvivorsInOrder) {
 }
 
 TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
-    RowList row({.temperature = 0.0, .top_k = 1, .top_p = 0.1, .repeat_penalty = 2.0}, 100);
+    RowList row({.temperature = 0.0, .top_k = 1, .top_p = 0.1, .repeat_penalty = 2.0}, 100, 0.25F);
     const GuessList& list = row.list;
     std::vector<float> logits(100, -5.0F);
     logits[7] = 3.0F;
@@ -91,7 +92,7 @@ TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
     float sum = 0.0F;
     for (const Guess& guess : list.guesses()) sum += guess.probability;
     EXPECT_NEAR(sum, 1.0F, 1e-5F);
-    EXPECT_NEAR(list.guesses()[0].probability / list.guesses()[3].probability, std::exp(0.5F), 1e-4F);
+    EXPECT_NEAR(list.guesses()[0].probability / list.guesses()[3].probability, std::exp(0.5F / 0.25F), 1e-4F);
 }
 
 TEST(GuessList, EqualTokensStandByIdWhateverTheirNumber) {

@@ -89,8 +89,8 @@ TEST(LogitHeads, GuessListsAreTheRows) {
                                        {.temperature = 0.7, .top_k = 10, .top_p = 0.9, .repeat_penalty = 1.3}};
     for (const SamplerOptions& options : settings) {
         RemoteRows rows(kRows, kVocab, random_logits(3));
-        GuessList of_heads(options);
-        GuessList of_rows(options);
+        GuessList of_heads(options, 1.0F);
+        GuessList of_rows(options, 1.0F);
         RowTop top(of_heads.n_listed(), kVocab);
         ASSERT_LE(of_heads.n_listed(), kMostTopLogits);
         const LogitRows heads = rows.with_top({.n_best = of_heads.n_listed()}, kPositions);

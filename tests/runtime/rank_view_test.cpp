@@ -189,15 +189,21 @@ TEST_P(RankView, OfTheWholeTextGivesTheBitsOfTheCaches) {
     }
 }
 
-// A prompt by layers: a device whose KV is resident builds in that pass, one whose ring holds no whole layer a pass
-// later. With rebuild_tokens = 0 a device drops its scores when it has built.
+// A prompt by layers: each device builds in that pass, also one whose ring holds no whole layer, unless the view keeps
+// fewer of the last tokens than a prefill chunk has; then it builds a pass later. With rebuild_tokens = 0 a device
+// drops its scores when it has built.
 TEST(LayersViewOfAPrompt, IsReadySoonWhateverStreams) {
     const auto files = make_tiny_model({.n_layers = kLayers, .context_tokens = 4096, .biases = true});
     constexpr std::int64_t kPrompt = 2560;
-    for (const std::int64_t rebuild_tokens : {0, 64})
+    ViewOptions small_once = kSmall;
+    small_once.rebuild_tokens = 0;
+    const ViewOptions large{.budget_tokens = 768, .recent_tokens = 512, .rebuild_tokens = 16};
+    ViewOptions large_once = large;
+    large_once.rebuild_tokens = 0;
+    ViewOptions whole = kWhole;
+    whole.budget_tokens = 4096;
+    for (ViewOptions view : {kSmall, small_once, large, large_once, whole})
         for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst}) {
-            ViewOptions view = kSmall;
-            view.rebuild_tokens = rebuild_tokens;
             view.growth_tokens = 300;
             ViewedSplit several(*files, {.parts = {2, 2},
                                          .view = view,
@@ -206,6 +212,8 @@ TEST(LayersViewOfAPrompt, IsReadySoonWhateverStreams) {
                                          .forward = {.max_tokens = 600, .max_logit_rows = 64},
                                          .scratch_nodes = 600,
                                          .ring_bytes = 196608});
+            const auto what = testing::Message()
+                              << view.budget_tokens << ' ' << view.rebuild_tokens << ' ' << static_cast<int>(streams);
             ASSERT_TRUE(several.target->takes_prompt(kPrompt));
             several.target->extend(kPrompt);
             const NodeId node = several.target->add_node(kCommittedTip);
@@ -218,12 +226,28 @@ TEST(LayersViewOfAPrompt, IsReadySoonWhateverStreams) {
                                                    .logit_tokens = {&root, 1},
                                                    .needs = LogitRequest{}}));
             several.target->commit({&node, 1});
-            int n_ready = 0;
+            const bool at_once = streams == KvStreams::Nowhere || view.recent_tokens >= 512;
+            EXPECT_EQ(several.over_view->n_text(), at_once ? kPrompt + 1 : 0) << what;
+            if (view.budget_tokens == whole.budget_tokens) {
+                several.follow(false);
+                EXPECT_TRUE(same_bits(logits_over_view(*several.over_view), logits_over_cache(*several.target)))
+                    << what;
+                continue;
+            }
+            // Scores decide, even in layers that came in parts: groups are chosen that neither the first nor the last
+            // ones are. Of the model's last layer, a prompt computes no queries.
+            for (std::int64_t layer = 0; at_once && layer + 1 < kLayers; ++layer) {
+                const auto is_between = [&](const GroupMove& move) {
+                    return move.from * kGroupTokens >= view.sink_tokens &&
+                           move.from * kGroupTokens < kPrompt - view.recent_tokens;
+                };
+                EXPECT_GT(std::ranges::count_if(several.chosen(layer), is_between), 0) << what << ' ' << layer;
+            }
             for (int i = 0; i < 20; ++i) {
                 run_chain(*several.target, 4, 2);
-                n_ready += several.over_view->n_text() == several.target->n_committed() ? 1 : 0;
+                if (!at_once && i == 0) continue;  // ranks that built need new scores if they dropped theirs
+                EXPECT_EQ(several.over_view->n_text(), several.target->n_committed()) << what << ' ' << i;
             }
-            EXPECT_GE(n_ready, 19) << rebuild_tokens << ' ' << static_cast<int>(streams);
         }
 }
 
