@@ -280,7 +280,7 @@ TEST_F(DraftChoice, WhatTextsTaughtOfViewsCounts) {
         return n;
     };
     const int by_prior = count_links_that_take_a_view();
-    EXPECT_THAT(details_, HasSubstr("(an acceptance of 0.930 is expected after 0 tokens of earlier texts)"));
+    EXPECT_THAT(details_, HasSubstr("(an acceptance of 0.972 is expected after 0 tokens of earlier texts)"));
     for (int text = 0; text < 50; ++text) learnt_.learn(ViewType::Q4, 2048, 8192, 1000, 500);
     const int by_texts = count_links_that_take_a_view();
     EXPECT_THAT(details_,
@@ -291,7 +291,7 @@ TEST_F(DraftChoice, WhatTextsTaughtOfViewsCounts) {
 
     draft_.verify = VerifyRule::Rejection;
     EXPECT_EQ(count_links_that_take_a_view(), by_prior);
-    EXPECT_THAT(details_, HasSubstr("of 0.930 is expected after 0 tokens"));
+    EXPECT_THAT(details_, HasSubstr("of 0.972 is expected after 0 tokens"));
 }
 
 // All drafters of a target have one view, which is chosen by the options of the first that has one.

@@ -57,10 +57,10 @@ TEST(ViewAcceptance, RejectionsAreMultiplied) {
     double before = 1.0;
     for (int text = 0; text < 40; ++text) {
         learnt.learn(ViewType::Q4, 2048, 8192, 1000, std::llround(2000 * rejected));
-        EXPECT_GE(learnt.factor(), before);
+        EXPECT_GE(learnt.factor(), before - 1e-9);
         before = learnt.factor();
     }
-    EXPECT_NEAR(learnt.factor(), 2.0, 0.03);
+    EXPECT_NEAR(learnt.factor(), 2.0, 0.07);  // the prior counts as well
     EXPECT_NEAR(1.0 - learnt.expected(ViewType::Rows, 512, 8192),
                 2.0 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 512, 8192)), 0.01);
     EXPECT_EQ(learnt.expected(ViewType::Rows, 8192, 8192), 1.0);
@@ -98,7 +98,7 @@ TEST(ViewAcceptance, LaterTextsCountMore) {
         for (int text = 0; text < n; ++text) learnt.learn(ViewType::Q4, 1024, 8192, 1000, n_rejected);
     };
     texts(100, 0);
-    EXPECT_LT(learnt.factor(), 0.15);
+    EXPECT_EQ(learnt.factor(), ViewAcceptance::kLeastFactor);
     texts(8, prior);
     EXPECT_GT(learnt.factor(), 0.6);
     texts(30, prior);
@@ -111,7 +111,7 @@ TEST(ViewAcceptance, StaysWithinItsBounds) {
     for (int text = 0; text < 100; ++text) worst.learn(ViewType::Q4, 4096, 8192, 1000, 1000);
     EXPECT_EQ(worst.factor(), ViewAcceptance::kMostFactor);
     EXPECT_NEAR(worst.expected(ViewType::Rows, 8, 1 << 20),
-                1.0 - 8.0 * (1.0 - ViewAcceptance::prior(ViewType::Rows, 8, 1 << 20)), 1e-12);
+                1.0 - ViewAcceptance::kMostFactor * (1.0 - ViewAcceptance::prior(ViewType::Rows, 8, 1 << 20)), 1e-12);
     ViewAcceptance best;
     for (int text = 0; text < 1000; ++text) best.learn(ViewType::Rows, 512, 8192, 1000, 0);
     EXPECT_EQ(best.factor(), ViewAcceptance::kLeastFactor);
@@ -141,7 +141,7 @@ protected:
     }
     [[nodiscard]] draft::TableWriter fields_of(float tokens, float rejected, float expected) const {
         draft::TableWriter fields;
-        fields.u32(1);
+        fields.u32(2);
         fields.u64(model_fingerprint(*files_));
         for (const float count : {tokens, rejected, expected}) fields.f32(count);
         return fields;
@@ -170,19 +170,19 @@ TEST_F(KeptAcceptance, IsReadAsItWasWritten) {
     ViewAcceptance full;
     for (int text = 0; text < 100; ++text) full.learn(ViewType::Rows, 512, 8192, 999, 999);
     file().write(full);
-    EXPECT_EQ(file().read().factor(), full.factor());
+    EXPECT_NEAR(file().read().factor(), full.factor(), 1e-4);
     EXPECT_THAT(notes_, IsEmpty());
 }
 
 TEST_F(KeptAcceptance, OfAnotherModelOrWithImpossibleCountsIsSetAside) {
     draft::TableWriter other;
-    other.u32(1);
+    other.u32(2);
     other.u64(model_fingerprint(*files_) + 1);
     for (int i = 0; i < 3; ++i) other.f32(1.0F);
     expect_it_is_refused(other, "acceptance of another model");
     draft::TableWriter later;
-    later.u32(2);
-    expect_it_is_refused(later, "acceptance of version 2, this program reads 1");
+    later.u32(3);
+    expect_it_is_refused(later, "acceptance of version 3, this program reads 2");
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     constexpr float kInf = std::numeric_limits<float>::infinity();
     for (const draft::TableWriter& fields :

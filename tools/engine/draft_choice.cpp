@@ -52,8 +52,11 @@ constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone
 constexpr std::int64_t kTableNodes = 4;    // nodes of a pass with tables alone
 constexpr std::int64_t kLeastBudget = 2;   // nodes: node 0 and one draft token; less is no drafting
 constexpr std::size_t kDraftReserve = 8;  // 1/N of a draft model's bytes, added for rope angles, KV chunks, rounding up
-constexpr double kViewGain = 1.05;        // least planned speed-up for which `auto` uses a view
-constexpr std::int64_t kViewShare = 16;   // a view of rows keeps 1/N of the context
+// Nodes of a tree over a view for each level of its depth, also those of which a pass over the view computes the
+// children (draft/NOTES.md, "Streamed KV").
+constexpr std::int64_t kNodesPerLevel = 3;
+constexpr double kViewGain = 1.05;       // least planned speed-up for which `auto` uses a view
+constexpr std::int64_t kViewShare = 16;  // a view of rows keeps 1/N of the context
 constexpr std::int64_t kLeastViewTokens = 256;
 constexpr std::int64_t kMostViewTokens = 4096;  // as in TriForce
 // Sizes of views with pages that are weighed, in percent of the context. Without a plan it is kPagedPercent, which has
@@ -153,9 +156,9 @@ public:
     }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
-    /// Returns the planned seconds of a pass of one token over `n_slots` KV positions if everything is resident.
-    [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
-        return resident_plan(target_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
+    /// Returns the planned seconds of a pass of `n_tokens` over `n_slots` KV positions if everything is resident.
+    [[nodiscard]] double resident_seconds(std::int64_t n_tokens, std::int64_t n_slots) {
+        return resident_plan(target_, std::max(n_slots, kChunkTokens)).pass(n_tokens).seconds;
     }
 
 private:
@@ -379,13 +382,14 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
         std::optional<SplitPlan> beside = run.with(nodes, draft_bytes, Timed::Yes);
         for (; !beside && nodes / 2 >= least; nodes /= 2) beside = run.with(nodes / 2, draft_bytes, Timed::Yes);
         if (!beside) continue;
-        const double seconds_per_draft_token =
-            run.resident_seconds(rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind()));
+        const std::int64_t slots = rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind());
+        const double seconds_per_level = run.resident_seconds(kNodesPerLevel, slots);
         const double acceptance = acceptances.expected(view.type, view.budget_tokens, target.context_tokens());
-        const double speed =
-            draft::best_chain(acceptance, draft::kLongestChain, [&](std::int64_t n_drafts) {
-                return beside->pass(n_drafts + 1).seconds + static_cast<double>(n_drafts) * seconds_per_draft_token;
-            }).tokens_per_second;
+        const std::int64_t most_levels = std::clamp<std::int64_t>(nodes / kNodesPerLevel, 1, draft::kLongestChain);
+        const double speed = draft::best_chain(acceptance, most_levels, [&](std::int64_t n_levels) {
+                                 return beside->pass(kNodesPerLevel * n_levels + 1).seconds +
+                                        static_cast<double>(n_levels) * seconds_per_level;
+                             }).tokens_per_second;
         callbacks.detail(
             fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
                         "acceptance of {:.3f} is expected after {:.0f} tokens of earlier texts)",

@@ -17,7 +17,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;  // 1: the prior was that of chains
 // Tokens: larger counts are scaled down to this, so that later texts outweigh earlier ones.
 constexpr double kMostTokens = 8192.0;
 // Shares of the text that a view keeps between which runs are learnt from.
@@ -26,10 +26,11 @@ constexpr double kMostShare = 0.9;
 // Rejections that the prior is worth: with as many expected ones, the factor is the mean of the measured one and 1.
 constexpr double kPriorRejections = 16.0;
 
-// Acceptance of a token drafted over a view whose parent is accepted, by the fraction of the text that the view keeps.
-// Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
-//   6 and 25 %    512 positions each, standard errors 0.009 to 0.017 (runtime/NOTES.md, "KV views";
-//                 runtime/measured/views_q4_qwen.json)
+// Acceptance of the children of an accepted node in a tree over a view, that is, how often one of them is the target's
+// token, by the fraction of the text that the view keeps. The view's first choice alone would be rejected 2.5 times as
+// often (runtime/NOTES.md, "KV views", has both). First choices, means over a book and code at temperature 0.6 of
+// Qwen2.5-Coder-1.5B after 15,400 tokens:
+//   6 and 25 %    512 positions each, standard errors 0.009 to 0.017 (runtime/measured/views_q4_qwen.json)
 //   50 and 100 %  Pages by an offline experiment with 512 positions each, not by a run of this program; it had 0.953
 //                 for 25 %. Rows of all tokens are the KV itself.
 // 12 % lies between two shares and was not measured.
@@ -37,10 +38,10 @@ struct ShareAcceptance {
     double share = 0.0;
     double acceptance = 0.0;
 };
-constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.877}, ShareAcceptance{0.25, 0.941},
+constexpr std::array kRowsAcceptance{ShareAcceptance{0.06, 0.951}, ShareAcceptance{0.25, 0.976},
                                      ShareAcceptance{1.0, 1.0}};
-constexpr std::array kPagesAcceptance{ShareAcceptance{0.06, 0.870}, ShareAcceptance{0.25, 0.930},
-                                      ShareAcceptance{0.5, 0.960}, ShareAcceptance{1.0, 0.986}};
+constexpr std::array kPagesAcceptance{ShareAcceptance{0.06, 0.948}, ShareAcceptance{0.25, 0.972},
+                                      ShareAcceptance{0.5, 0.984}, ShareAcceptance{1.0, 0.994}};
 
 // Returns the acceptance at `share`, linear between the logarithms of known shares, and constant outside them.
 double acceptance_at(double share, std::span<const ShareAcceptance> known) {

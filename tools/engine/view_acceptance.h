@@ -20,9 +20,9 @@ namespace slipstream::tools {
 /// Kind of the file, FINGERPRINT-view.table, and name of its section.
 inline constexpr std::string_view kViewAcceptanceKind = "view";
 
-/// Acceptance of tokens that are drafted over a KV view and whose parent is accepted: a prior by type and size of the
-/// view, whose rejections are multiplied by one learnt factor. So what was learnt over one view serves for views of
-/// other sizes.
+/// Acceptance over a KV view: how often one of the children of an accepted node is the target's token. A prior by type
+/// and size of the view, whose rejections are multiplied by one learnt factor. So what was learnt over one view serves
+/// for views of other sizes.
 class ViewAcceptance {
 public:
     /// Returns the prior for a view of `view_tokens` of `text_tokens` tokens.
@@ -54,8 +54,8 @@ public:
 
     /// Bounds of the factor: beyond them acceptances at 25 % of the text would be above 0.99 or below 0.45, where a
     /// plan no longer depends on them.
-    static constexpr double kLeastFactor = 0.125;
-    static constexpr double kMostFactor = 8.0;
+    static constexpr double kLeastFactor = 0.3;
+    static constexpr double kMostFactor = 20.0;
 
 private:
     double n_tokens_ = 0.0;
