@@ -242,16 +242,16 @@ void RankTarget::note_choices_in(std::vector<ExpertChoices*> choices) {
 }
 
 // Returns the hooks of a pass, [ranks]; empty if views do not follow it. A pass without logits is a prefill chunk: more
-// follows before anything is drafted, so views do not follow it. Whether views are built in one pass is decided for all
-// ranks alike, as one device that holds all of the KV would.
+// follows before anything is drafted, so views do not follow it. Whether views may be built in one pass is decided for
+// all ranks alike.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
     if (pass.checkpoints != nullptr && pass.checkpoints->saved) return {};  // earlier layers are not computed again
     even_views();
-    const bool at_once =
+    const bool may_build_at_once =
         !pass.prompt.empty() || std::ranges::none_of(caches_, [](const KvCache* cache) { return cache->streams(); });
     for (std::size_t rank = 0; rank < views_.size(); ++rank)
-        hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), at_once);
+        hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), may_build_at_once);
     return hooks_;
 }
 

@@ -163,10 +163,10 @@ bool ViewBuilder::is_due(std::int64_t n_text) const {
     return options_.rebuild_tokens > 0 && n_text - n_built_at_ >= options_.rebuild_tokens;
 }
 
-ViewBuilder::Work ViewBuilder::work_of_pass(bool can_at_once) const {
+ViewBuilder::Work ViewBuilder::work_of_pass(bool may_build_at_once) const {
     const bool due = is_due(n_pass_);
     if (options_.kind == ViewKind::Window || keeps_all()) return {.gather = due};
-    const bool at_once = due && !options_.in_steps && can_at_once;
+    const bool at_once = due && !options_.in_steps && may_build_at_once;
     // A view that is only built when it is full is scored only when it is due.
     const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
     return {.score = at_once || (due && n_scored_ == 0) || (n_scored_ > 0 && again),
@@ -174,7 +174,7 @@ ViewBuilder::Work ViewBuilder::work_of_pass(bool can_at_once) const {
             .at_once = at_once};
 }
 
-PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool at_once) {
+PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool may_build_at_once) {
     if (work_.any()) forget_scores();  // the previous pass threw
     n_pass_ = cache_->n_committed();
     root_ = root;
@@ -184,7 +184,7 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool at_once) {
         n_full_page_groups_ = 0;
     }
     if (n_scored_ > n_pass_) forget_scores();
-    work_ = work_of_pass(at_once);
+    work_ = work_of_pass(may_build_at_once);
     const double n_half_lives =
         static_cast<double>(n_pass_ - n_scored_) / std::max(options_.half_life_tokens, kShortestHalfLife);
     std::ranges::fill(keep_, n_scored_ == 0 ? 0.0F : static_cast<float>(std::exp2(-n_half_lives)));
@@ -195,7 +195,7 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool at_once) {
         std::ranges::fill(layer_paging_, LayerPaging{});
         budget_pages();
     }
-    n_chosen_ = 0;
+    n_begun_ = 0;
     n_before_ = 0;
     if (work_.gather && !work_.at_once)
         for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) choose(layer, n_scored_);
@@ -213,7 +213,7 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
     }
     // If the layer's last KV chunk is on the device, so are all others, and the table has their addresses.
     const bool is_whole = segment.range.first == 0 && segment.range.end * kChunkTokens >= n_pass_;
-    const bool is_first = layer >= n_chosen_;
+    const bool is_first = layer >= n_begun_;
     if (work_.at_once && is_first && !is_whole) choose_by_prompt(exec, layer);
     if (work_.score && scores(layer)) score(exec, layer, segment, q, root_, n_pass_);
     if (work_.at_once && is_first && is_whole) {
@@ -224,14 +224,15 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
         keep_[layer].reset();
         choose(layer, n_pass_);
     }
-    n_chosen_ = layer + 1;
+    n_begun_ = layer + 1;
     n_before_ = 0;
     if (work_.gather) gather(exec, layer, segment);
 }
 
-// Chooses the groups of a layer that comes in parts, by the scores of the prompt's last prefill chunk; where that had
-// no queries, the last groups. If the view has less room for last groups than the chunk has, the pass scores alone, and
-// the next one copies: else no scored group would be kept.
+// Chooses the groups of a layer that comes in parts, by the scores of the prompt's last prefill chunk. If the chunk
+// computed no queries, earlier scores decide; without any, the first and the last groups are kept. If the view has less
+// room for last groups than the chunk has, the pass scores alone, and the next one copies: else no scored group would
+// be kept.
 void ViewBuilder::choose_by_prompt(ExecRef exec, std::int64_t layer) {
     if (n_before_ > 0) {
         if (groups_of(n_pass_) - n_before_ / kGroupTokens > groups_of(options_.recent_tokens)) {
@@ -242,7 +243,7 @@ void ViewBuilder::choose_by_prompt(ExecRef exec, std::int64_t layer) {
         pool(layer, n_before_);
         keep_[layer] = 1.0F;
     }
-    choose(layer, n_before_);
+    choose(layer, n_before_ > 0 ? n_before_ : n_scored_);
 }
 
 // Scores by further queries of the pass, one after another in the same memory: in a prompt those before the root's,
@@ -304,7 +305,7 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t n_scored) co
     return {.n_groups = n_groups,
             .n_kept = n_kept,
             .n_first = n_first,
-            .n_last = scores(layer) ? n_last : n_kept - std::min(n_first, n_kept),
+            .n_last = scores(layer) && n_scored > 0 ? n_last : n_kept - std::min(n_first, n_kept),
             .of_next = options_.score == GroupScore::Mass ? kOfNext : 0.0F};
 }
 
@@ -473,7 +474,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     if (!complete) return forget_scores();
     try {
         if (work.score) {
-            if (!std::ranges::all_of(keep_, [](const auto& keep) { return !keep; }))
+            if (std::ranges::any_of(keep_, [](const auto& keep) { return keep.has_value(); }))
                 fetch_scores(exec, 0, config_->n_layers());
             for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer)
                 if (keep_[layer]) pool(layer, n_pass_);

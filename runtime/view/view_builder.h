@@ -133,10 +133,10 @@ public:
 
     /// Starts another sequence: the view becomes invalid, and all scores are forgotten.
     void restart();
-    /// Begins a pass over the cache, whose tree has its root at token `root` of the pass. `at_once`: this
-    /// pass can score, choose and copy, since no KV streams (on any device of the model), or it ends a prompt that is
+    /// Begins a pass over the cache, whose tree has its root at token `root` of the pass. `may_build_at_once`: the pass
+    /// may score, choose and copy, since no KV streams (on any device of the model), or it ends a prompt that is
     /// processed layer by layer. Returns the hooks that the pass must run with; null: none.
-    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool at_once);
+    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool may_build_at_once);
     /// Ends the pass: complete, with its stream synchronized, or abandoned. If this throws, the builder has restarted.
     void end_pass(ExecRef exec, bool complete);
     /// Follows a commit of rows of the cache's scratch, `path`. Call before the cache commits them.
@@ -178,7 +178,7 @@ private:
     // Returns true if a view for `n_text` positions must be built.
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
     void read_sinks(const Model& model);
-    [[nodiscard]] Work work_of_pass(bool can_at_once) const;
+    [[nodiscard]] Work work_of_pass(bool may_build_at_once) const;
     // Returns true if groups of the layer are chosen by scores.
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0 && !keeps_all();
@@ -237,9 +237,10 @@ private:
     Work work_;                // what the running pass does for the view
     std::int64_t root_ = 0;    // index of the root among the pass's tokens
     std::int64_t n_pass_ = 0;  // positions committed before the pass
-    // [n_layers]: factor by which the next scores of the pass decay earlier ones; empty: the pass's scores are pooled.
+    // [n_layers]: factor by which the next scores of the pass decay earlier ones; empty: all scores of the pass are
+    // pooled, so end_pass() leaves the layer out.
     std::vector<std::optional<float>> keep_;
-    std::int64_t n_chosen_ = 0;    // layers whose KV the pass has begun to read
+    std::int64_t n_begun_ = 0;     // layers of which the pass has read KV
     std::int64_t n_before_ = 0;    // positions of the layer that the prompt's last prefill chunk scored; 0: none
     std::int64_t n_scored_ = 0;    // positions at the last scoring; 0: there are no scores
     std::int64_t n_built_at_ = 0;  // positions at the last build

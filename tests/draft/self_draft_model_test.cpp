@@ -1,9 +1,12 @@
 // The target over a view of its KV as a source: what it guesses, and that nothing of a view reaches the text.
 #include "draft/models/self_draft_model.h"
 
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -173,6 +176,30 @@ private:
     Proposer& proposer_;
     KvView& view_;
 };
+
+// Greedily a model's logits become estimates at the temperature of its rank error, also after other sampling options.
+TEST(SelfDraftModel, GreedyEstimatesAreThoseOfItsRankError) {
+    const SamplerOptions greedy{.temperature = 0.0};
+    Teller teller(kSmall);
+    const auto drafter = teller.drafter({SourceKind::Retrieval}, greedy);
+    const std::vector<TokenId> text = teller.tell(*drafter, greedy);
+    SelfDraftModel source(teller.model.config().vocab, greedy, {.rows = DraftRows::Whole});
+    EXPECT_EQ(source.rank_error(), kViewRankError);
+    source.attach(*teller.over_view, {});
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(source.ready(text));
+        TokenTree tree;
+        tree.reset(text.back());
+        source.expand(tree, text, {&kTreeRoot, 1});
+        std::array<Proposal, 2> found;
+        ASSERT_EQ(source.propose(kTreeRoot, std::ssize(text), PathNoise(), found), 2U);
+        const std::span<const float> logits = source.logits(kTreeRoot);
+        EXPECT_NEAR(std::log(found[0].probability / found[1].probability),
+                    (logits[found[0].token] - logits[found[1].token]) / kViewRankError, 1e-2F);
+        source.set_sampling({.temperature = 0.7});
+        source.set_sampling(greedy);
+    }
+}
 
 TEST(SelfDraftModel, VerificationReadsNothingThatAViewHolds) {
     for (const double temperature : {0.0, 0.8}) {

@@ -16,7 +16,6 @@
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kContext = 2048;
 constexpr std::int64_t kLayers = 3;
 constexpr std::int64_t kMostTokens = 520;
 
@@ -24,7 +23,7 @@ ViewOptions random_view(Dice& dice) {
     ViewOptions view;
     if (dice.one_in(4)) view.kind = ViewKind::Window;
     view.score = dice.pick({GroupScore::Mass, GroupScore::Mean});
-    view.budget_tokens = dice.pick({32, 64, 200, 256, 264, 1024, 2048});
+    view.budget_tokens = dice.pick({32, 64, 200, 256, 264, 1024, 1536, 2048});
     view.recent_tokens = view.budget_tokens * dice.pick({10, 50, 75, 90}) / 100;
     view.rebuild_tokens = dice.pick({0, 1, 8, 16, 64});
     view.growth_tokens = dice.pick({8, 40, 130, 300});
@@ -35,14 +34,15 @@ ViewOptions random_view(Dice& dice) {
 
 ViewedSplitOptions random_split(Dice& dice, WalkFaults& faults, std::size_t n_devices) {
     ViewedSplitOptions options;
-    options.kind = dice.one_in(3) ? SplitKind::Layers : SplitKind::Tensor;
+    options.kind = dice.one_in(2) ? SplitKind::Layers : SplitKind::Tensor;
     options.parts = n_devices == 2 ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1, 1, 1};
     options.view = random_view(dice);
     options.streams = dice.pick({KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst});
-    options.context_tokens = kContext;
+    options.context_tokens = dice.pick({2048, 4096, 4096});
     options.forward = {.max_tokens = kMostTokens, .max_logit_rows = 64};
     options.scratch_nodes = kMostTokens;
-    options.ring_bytes = std::size_t{1} << dice.pick({17, 18, 19});
+    // Some have no room for a whole layer of a long text, but for the KV chunks of two prefill chunks and a transfer.
+    options.ring_bytes = static_cast<std::size_t>(dice.pick({131072, 170000, 170000, 310000, 310000, 360000}));
     for (std::size_t rank = 0; rank < n_devices; ++rank) options.devices.push_back(faults.device(rank, dice));
     return options;
 }
@@ -56,7 +56,7 @@ public:
           files_(make_tiny_model({.n_layers = kLayers,
                                   .n_q_heads = 6,
                                   .n_kv_heads = 3,
-                                  .context_tokens = kContext,
+                                  .context_tokens = 4096,
                                   .window = dice_.one_in(3) ? 300 : 0,
                                   .biases = true,
                                   .kv_dtype = dice_.one_in(3) ? DType::Q8_0 : DType::F16})),
@@ -94,8 +94,8 @@ private:
     void step(const char*& what) {
         Target& target = *split_.target;
         const std::int64_t n = target.n_committed();
-        const std::int64_t left = kContext - n;
-        const std::int64_t op = dice_.below(14);
+        const std::int64_t left = options_.context_tokens - n;
+        const std::int64_t op = n == 0 && dice_.one_in(2) ? 4 : dice_.below(14);
         if (left < 60 || op == 0) {
             what = "truncate";
             const std::int64_t back = left < 60 ? 1 + dice_.below(n) : dice_.pick({1, 3, 17, 40, 256, 700});
@@ -123,7 +123,8 @@ private:
     void prompt() {
         Target& target = *split_.target;
         const std::int64_t begin = target.n_committed();
-        const std::int64_t end = (begin / 512 + 1 + (kContext - begin > 1200 ? dice_.below(2) : 0)) * 512;
+        const std::int64_t most = (options_.context_tokens - begin - 64) / 512;  // whole prefill chunks that have room
+        const std::int64_t end = (begin / 512 + 1 + (most > 1 ? dice_.below(most) : 0)) * 512;
         if (!target.takes_prompt(end)) return;
         ++figures_.n_prompts;
         const std::vector<TokenId> prompt = random_tokens(end - begin, dice_.seed());
@@ -133,8 +134,11 @@ private:
         for (std::size_t i = 0; i < tokens.size(); ++i)
             nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
         const auto root = static_cast<std::int32_t>(dice_.below(std::ssize(tokens)));
-        const std::atomic<bool> cancel{dice_.one_in(4)};
-        const PassControl control{.cancel = &cancel};
+        std::atomic<bool> cancel{dice_.one_in(8)};
+        std::int64_t n_before_cancel = dice_.one_in(4) ? dice_.below(12) : -1;
+        const PassControl control{.cancel = &cancel, .on_progress = [&](double /*done*/) {
+                                      if (n_before_cancel-- == 0) cancel = true;
+                                  }};
         const LogitRows rows = target.run({.prompt = prompt,
                                            .tokens = tokens,
                                            .nodes = nodes,

@@ -234,14 +234,18 @@ TEST(LayersViewOfAPrompt, IsReadySoonWhateverStreams) {
                     << what;
                 continue;
             }
-            // Scores decide, even in layers that came in parts: groups are chosen that neither the first nor the last
-            // ones are. Of the model's last layer, a prompt computes no queries.
-            for (std::int64_t layer = 0; at_once && layer + 1 < kLayers; ++layer) {
-                const auto is_between = [&](const GroupMove& move) {
-                    return move.from * kGroupTokens >= view.sink_tokens &&
-                           move.from * kGroupTokens < kPrompt - view.recent_tokens;
+            // Scores decide, even in layers that came in parts: some of the groups that are neither the first nor the
+            // last ones are not those that would be kept if all scores were equal. Of the model's last layer, a prompt
+            // computes no queries: if it came in parts, its first and last groups are kept.
+            const std::int64_t n_between = view.budget_tokens - view.sink_tokens - view.recent_tokens;
+            for (std::int64_t layer = 0; at_once && layer < kLayers; ++layer) {
+                const bool is_unscored = layer + 1 == kLayers && streams != KvStreams::Nowhere;
+                const auto is_chosen = [&](const GroupMove& move) {
+                    return move.from * kGroupTokens >= view.sink_tokens + n_between &&
+                           move.from * kGroupTokens < kPrompt - view.recent_tokens - n_between;
                 };
-                EXPECT_GT(std::ranges::count_if(several.chosen(layer), is_between), 0) << what << ' ' << layer;
+                EXPECT_EQ(std::ranges::count_if(several.chosen(layer), is_chosen) == 0, is_unscored) << what << layer;
+                EXPECT_EQ(several.chosen(layer).front().from, 0) << what << layer;
             }
             for (int i = 0; i < 20; ++i) {
                 run_chain(*several.target, 4, 2);

@@ -52,8 +52,8 @@ constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone
 constexpr std::int64_t kTableNodes = 4;    // nodes of a pass with tables alone
 constexpr std::int64_t kLeastBudget = 2;   // nodes: node 0 and one draft token; less is no drafting
 constexpr std::size_t kDraftReserve = 8;  // 1/N of a draft model's bytes, added for rope angles, KV chunks, rounding up
-// Nodes of a tree over a view for each level of its depth, also those of which a pass over the view computes the
-// children (draft/NOTES.md, "Streamed KV").
+// Nodes of a tree over a view for each level of its depth. As many are in a pass over the view: trees of 64 nodes are
+// 20 to 22 levels deep (draft/NOTES.md, "Streamed KV").
 constexpr std::int64_t kNodesPerLevel = 3;
 constexpr double kViewGain = 1.05;       // least planned speed-up for which `auto` uses a view
 constexpr std::int64_t kViewShare = 16;  // a view of rows keeps 1/N of the context
@@ -370,10 +370,11 @@ struct WeighedView {
     double tokens_per_second = 0.0;
 };
 
-// Returns the fastest of `views`, each with as many nodes of trees as fit beside it and all weights, at most `budget`
-// and at least `least`. A larger view drafts better, but its bytes let more KV stream, and its passes take longer.
-WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
-                         std::span<const ViewOptions> views, const ViewAcceptance& acceptances,
+// Returns the fastest of `views` for trees or chains of `options`, each with as many nodes as fit beside it and all
+// weights, at most `budget` and at least `least`. A larger view drafts better, but its bytes let more KV stream, and
+// its passes take longer.
+WeighedView fastest_view(PlannedRun& run, const DraftOptions& options, std::int64_t budget, std::int64_t least,
+                         std::size_t draft_bytes, std::span<const ViewOptions> views, const ViewAcceptance& acceptances,
                          const PlacedModel& target, const EngineCallbacks& callbacks) {
     WeighedView best;
     for (const ViewOptions& view : views) {
@@ -383,13 +384,19 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
         for (; !beside && nodes / 2 >= least; nodes /= 2) beside = run.with(nodes / 2, draft_bytes, Timed::Yes);
         if (!beside) continue;
         const std::int64_t slots = rows_like_view(view, target.config(), target.kv_dtype(), target.device().kind());
-        const double seconds_per_level = run.resident_seconds(kNodesPerLevel, slots);
-        const double acceptance = acceptances.expected(view.type, view.budget_tokens, target.context_tokens());
-        const std::int64_t most_levels = std::clamp<std::int64_t>(nodes / kNodesPerLevel, 1, draft::kLongestChain);
-        const double speed = draft::best_chain(acceptance, most_levels, [&](std::int64_t n_levels) {
-                                 return beside->pass(kNodesPerLevel * n_levels + 1).seconds +
-                                        static_cast<double>(n_levels) * seconds_per_level;
-                             }).tokens_per_second;
+        const bool is_chain = options.shape == draft::TreeShape::Chain;
+        const std::int64_t width = is_chain ? 1 : std::clamp<std::int64_t>(nodes - 1, 1, kNodesPerLevel);
+        const std::int64_t longest = std::min(draft::kLongestChain, is_chain ? options.gamma.value_or(nodes) : nodes);
+        const std::int64_t most_levels = std::clamp<std::int64_t>((nodes - 1) / width, 1, longest);
+        const std::int64_t context_tokens = target.context_tokens();
+        const double acceptance = is_chain
+                                      ? acceptances.expected_of_chain(view.type, view.budget_tokens, context_tokens)
+                                      : acceptances.expected(view.type, view.budget_tokens, context_tokens);
+        const double seconds_per_level = run.resident_seconds(width, slots);
+        const double speed =
+            draft::best_chain(acceptance, most_levels, [&](std::int64_t n_levels) {
+                return beside->pass(width * n_levels + 1).seconds + static_cast<double>(n_levels) * seconds_per_level;
+            }).tokens_per_second;
         callbacks.detail(
             fmt::format("draft: about {:.4g} tokens/s at full context with a view of {} tokens, {} (an "
                         "acceptance of {:.3f} is expected after {:.0f} tokens of earlier texts)",
@@ -403,16 +410,17 @@ WeighedView fastest_view(PlannedRun& run, std::int64_t budget, std::int64_t leas
 
 // Returns the KV view with which drafting gains more than its memory costs, with the nodes of trees as fastest_view()
 // does; budget 0 if none does.
-WeighedView view_that_pays(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
-                           double seconds_per_model_draft_token, std::span<const ViewOptions> views,
-                           const ViewAcceptance& acceptances, const PlacedModel& target,
-                           const EngineCallbacks& callbacks) {
+WeighedView view_that_pays(PlannedRun& run, const DraftOptions& options, std::int64_t budget, std::int64_t least,
+                           std::size_t draft_bytes, double seconds_per_model_draft_token,
+                           std::span<const ViewOptions> views, const ViewAcceptance& acceptances,
+                           const PlacedModel& target, const EngineCallbacks& callbacks) {
     const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
     if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
         return {};
     }
-    const WeighedView best = fastest_view(run, budget, least, draft_bytes, views, acceptances, target, callbacks);
+    const WeighedView best =
+        fastest_view(run, options, budget, least, draft_bytes, views, acceptances, target, callbacks);
     if (best.budget == 0) {
         callbacks.detail("draft: auto leaves retrieval out: the weights do not fit beside a view");
         return {};
@@ -594,8 +602,9 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         run.keep_view(chosen.options.view);
         const std::optional<SplitPlan> unweighed = run.with(budget, draft_bytes, Timed::No);
         if (!draws && views.size() > 1 && (!unweighed || unweighed->streams()))
-            if (const WeighedView best = fastest_view(run, budget, chosen.options.adapt_budget ? kLeastBudget : budget,
-                                                      draft_bytes, views, acceptances, target, callbacks);
+            if (const WeighedView best =
+                    fastest_view(run, chosen.options, budget, chosen.options.adapt_budget ? kLeastBudget : budget,
+                                 draft_bytes, views, acceptances, target, callbacks);
                 best.budget > 0)
                 chosen.options.view = best.view;
         run.keep_view(chosen.options.view);
@@ -650,8 +659,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         const double of_model = files ? seconds_per_draft_token(target, kept) : 0.0;
         const std::int64_t budget = chosen.options.max_budget;
         const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
-        if (const WeighedView best =
-                view_that_pays(run, budget, least, kept, of_model, views, acceptances, target, callbacks);
+        if (const WeighedView best = view_that_pays(run, chosen.options, budget, least, kept, of_model, views,
+                                                    acceptances, target, callbacks);
             best.budget > 0) {
             chosen.options.max_budget = best.budget;
             chosen.options.view = best.view;
