@@ -112,6 +112,7 @@ constexpr OpTable avx512_vnni() {
     table.attention = attention_avx512_vnni;
     table.grouped_matmul = grouped_matmul_avx512_vnni;
     table.matmul = matmul_avx512_vnni;
+    table.view_pages_attention = view_pages_attention_avx512_vnni;
     return table;
 }
 constexpr OpTable avx512_bf16() {
@@ -119,6 +120,7 @@ constexpr OpTable avx512_bf16() {
     table.attention = attention_avx512_bf16;
     table.grouped_matmul = grouped_matmul_avx512_bf16;
     table.matmul = matmul_avx512_bf16;
+    table.view_pages_attention = view_pages_attention_avx512_vnni;
     return table;
 }
 constexpr OpTable kAvx512Vnni = avx512_vnni();

@@ -5,14 +5,17 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/cpu_device.h"
 
 namespace slipstream {
 
 namespace {
 
-// Time of a slot in pages over that of an F16 row, on CPUs: the mean of four measurements in passes of one token (two
-// shapes of heads, two instruction forms), which most draft passes are.
+// Time of a slot in pages over that of an F16 row, on CPUs, for two shapes of heads (kernels/NOTES.md, "View pages"):
+// the mean of four measurements in passes of one token, with two instruction forms that compute with floats, and the
+// mean of four with VNNI, in passes of one and of four tokens.
 constexpr double kCpuPageTime = 0.85;
+constexpr double kVnniPageTime = 0.53;
 
 // Returns the slots of a view together with those of its nodes: nodes have slots too, although their rows are in
 // scratch.
@@ -55,7 +58,8 @@ std::size_t range_bytes(std::span<const KvLayout> layouts) {
 
 std::size_t row_bytes_like_page(DeviceKind kind, const KvLayout& layout) {
     if (kind != DeviceKind::Cpu) return view_page_bytes(layout.head_dim);
-    return static_cast<std::size_t>(kCpuPageTime * static_cast<double>(2 * layout.step_bytes()));
+    const double time = best_cpu_form() >= CpuForm::Avx512Vnni ? kVnniPageTime : kCpuPageTime;
+    return static_cast<std::size_t>(time * static_cast<double>(2 * layout.step_bytes()));
 }
 
 KvView::KvView(Device& device, std::span<const KvLayout> layouts, const ViewRoom& room)

@@ -151,6 +151,19 @@ TEST_P(ExpertsOnCards, EveryNumberOfSlotsGivesTheBitsOfOneCard) {
     }
 }
 
+// Experts take the only slot of a layer from each other, so kernels read a slot right before and after it is
+// overwritten.
+TEST_P(ExpertsOnCards, ExpertsThatReplaceEachOtherGiveTheBitsOfOneCard) {
+    constexpr std::int64_t kTokens = 100;
+    const auto files = mixture(Mixture{.type = DType::MXFP4});
+    const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, 60, kTokens);
+    Engine engine(*files, Devices::Card, Streams::Weights, GetParam(), 1);
+    EXPECT_EQ(emulation::generate_on(engine.target(), {}, 60, kTokens), one);
+    std::uint64_t n_evicted = 0;
+    for (const ExpertFigures& layer : engine.on_cards->runner->expert_figures()) n_evicted += layer.evicted;
+    EXPECT_GT(n_evicted, 0U);
+}
+
 // On one card and on two, with what a text on one card chose.
 TEST_P(ExpertsOnCards, SlotsThatBeginFullGiveTheBitsOfOneCard) {
     const auto files = mixture(Mixture{.type = DType::MXFP4});

@@ -8,9 +8,9 @@
 // Rows are read in pairs: their bytes are interleaved and widened, so that each 32 bits of a register have the codes of
 // one slot in two dimensions (keys), or of one dimension in two slots (values). Up to six queries share that.
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cpu/attention/attention_step.h"
+#include "kernels/cpu/attention/largest_avx512.h"
 #include "kernels/cpu/attention/softmax_avx512.h"
 #include "kernels/cpu/attention/widen.h"
 #include "kernels/cpu/target.h"
@@ -32,15 +32,6 @@ constexpr int kPairsOfAStep = kStepTokens / 2;
 // back.
 [[gnu::always_inline]] inline float code_factor(float most) {
     return most > 0.0F ? kLargestCode / most : 0.0F;
-}
-
-// Returns the larger of `most` (not negative) and the magnitude of `x`, compared as integers, which have the order of
-// floats. So a NaN is the largest, and reaches the result by the factor.
-[[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline __m512i larger(__m512i most, __m512 x) {
-    return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
-}
-[[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline float largest(__m512i most) {
-    return std::bit_cast<float>(_mm512_reduce_max_epi32(most));
 }
 
 // Stores the codes of 16 numbers, x * code_factor rounded to int16, at `codes`.

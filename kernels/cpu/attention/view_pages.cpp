@@ -237,6 +237,9 @@ void view_pages_attention_avx2(ExecRef exec, const PagesAttentionArgs& args) {
 void view_pages_attention_avx512(ExecRef exec, const PagesAttentionArgs& args) {
     fold_pages(exec, args, reduce_page_avx512);
 }
+void view_pages_attention_avx512_vnni(ExecRef exec, const PagesAttentionArgs& args) {
+    fold_pages(exec, args, reduce_page_vnni);
+}
 #endif
 
 }  // namespace slipstream::cpu

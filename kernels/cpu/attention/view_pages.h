@@ -11,5 +11,6 @@ void view_pages_write_avx2(ExecRef exec, const PagesWriteArgs& args);  // gives 
 void view_pages_attention_scalar(ExecRef exec, const PagesAttentionArgs& args);
 void view_pages_attention_avx2(ExecRef exec, const PagesAttentionArgs& args);
 void view_pages_attention_avx512(ExecRef exec, const PagesAttentionArgs& args);
+void view_pages_attention_avx512_vnni(ExecRef exec, const PagesAttentionArgs& args);
 
 }  // namespace slipstream::cpu

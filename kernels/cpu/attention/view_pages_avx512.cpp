@@ -4,7 +4,7 @@
 // A key is scale * code + minimum with both of its dimension, so q . key = sum of (q * scale) * code + q . minimum; a
 // value has both of its slot, so its weight is multiplied by the scale, and the sum of weight * minimum is common to
 // all dimensions. No key and no value is computed.
-#include "kernels/cpu/attention/page_layout.h"
+#include "kernels/cpu/attention/page_avx512.h"
 #include "kernels/cpu/attention/page_step.h"
 #include "kernels/cpu/attention/softmax_avx512.h"
 #include "kernels/cpu/target.h"
@@ -16,34 +16,10 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr __mmask16 kAll = 0xffff;
-constexpr int kScoreVectors = kPageSlots / 16;
-
-using Page = PageParts<const std::byte>;
-
-// Returns a mask of the elements that exist of the 16 from `at` on.
-[[gnu::always_inline]] inline __mmask16 mask_of(std::int64_t at, std::int64_t n) {
-    return n - at >= 16 ? kAll : static_cast<__mmask16>((1U << (n - at)) - 1U);
-}
-
-// Returns the elements [at, at + 16) of `halves` that `mask` has, and 0 for the others.
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load_halves(const Half* halves, std::int64_t at,
-                                                                   __mmask16 mask) {
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, halves + at));
-}
-
 // Returns the codes in the lowest four bits of 16 words as floats.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 codes_of(__m512i words) {
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return _mm512_permutexvar_ps(words, numbers);  // of an index, only the lowest four bits count
-}
-
-// Returns the sum of 16 floats, in an order of its own.
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline float sum_of(__m512 x) {
-    const __m256 sum8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-    const __m128 sum4 = _mm_add_ps(_mm256_castps256_ps128(sum8), _mm256_extractf128_ps(sum8, 1));
-    const __m128 sum2 = _mm_add_ps(sum4, _mm_movehl_ps(sum4, sum4));
-    return _mm_cvtss_f32(_mm_add_ss(sum2, _mm_movehdup_ps(sum2)));
 }
 
 // Writes q * scale of each dimension to step.scaled_q for each query, `stride` floats apart, and q . minimum to
