@@ -72,7 +72,7 @@ struct PagesAttentionArgs {
 };
 /// Folds the view pages, in ascending order, into a fresh state: in chunks of four pages, each from a fresh state, like
 /// KV chunks. The bits for a token do not depend on the other tokens, nor on most_slots. A head without pages leaves
-/// the fresh state. CPUs with VNNI round queries and weights to 8 bits, which changes drafts and no text.
+/// the fresh state. CPUs with VNNI round queries and weights to 8 bits.
 void view_pages_attention(ExecRef exec, const PagesAttentionArgs& args);
 
 }  // namespace slipstream

@@ -11,10 +11,9 @@ namespace slipstream {
 
 namespace {
 
-// Time of a slot in pages over that of an F16 row, on CPUs, for two shapes of heads (kernels/NOTES.md, "View pages"):
-// the mean of four measurements in passes of one token, with two instruction forms that compute with floats, and the
-// mean of four with VNNI, in passes of one and of four tokens.
-constexpr double kCpuPageTime = 0.85;
+// Time of a slot in pages over that of an F16 row, on CPUs: means over passes of one and of four tokens, as draft
+// passes are, and two shapes of heads (kernels/NOTES.md, "View pages"). Of floats also over two instruction forms.
+constexpr double kCpuPageTime = 0.87;
 constexpr double kVnniPageTime = 0.53;
 
 // Returns the slots of a view together with those of its nodes: nodes have slots too, although their rows are in

@@ -35,9 +35,9 @@ struct ViewRoom {
 };
 
 /// Returns the bytes of rows of `layout` that attention folds in about the time of one view page of one kv head.
-///   CPU  Time follows arithmetic rather than bytes: with VNNI 0.38 to 0.72 of as many F16 rows, with other
-///        instructions 0.69 to 1.05 (kernels/NOTES.md, "View pages"). The machine's best instruction form is assumed.
-///        Rows of other types were not measured beside pages.
+///   CPU  Time follows arithmetic rather than bytes: with VNNI 0.38 to 0.73 of as many F16 rows, with other
+///        instructions 0.59 to 1.05 (kernels/NOTES.md, "View pages"). It is that of the machine's best instruction
+///        form, also if a device was made with another. Rows of other types were not measured beside pages.
 ///   GPU  As many bytes as the page has. Not measured.
 [[nodiscard]] std::size_t row_bytes_like_page(DeviceKind kind, const KvLayout& layout);
 

@@ -23,7 +23,7 @@ protected:
     void expect_fold(const HeadPages& pages, const PageQueries& queries, const std::vector<float>& state) {
         expect_exact_fold(pages, queries, state, 1.0, rounds() ? PageNumbers::EightBits : PageNumbers::Floats);
     }
-    [[nodiscard]] static bool rounds() { return std::get<0>(GetParam()) == CpuForm::Avx512Vnni; }
+    [[nodiscard]] static bool rounds() { return std::get<0>(GetParam()) >= CpuForm::Avx512Vnni; }
 
 private:
     std::optional<CpuDevice> device_;
@@ -57,12 +57,30 @@ TEST_P(ViewPages, HoldAnyNumberOfSlots) {
 }
 
 TEST_P(ViewPages, BitsOfATokenDoNotDependOnOthers) {
-    for (const auto& [head_dim, group] : {std::pair{64, 3}, std::pair{128, 6}, std::pair{80, 1}, std::pair{42, 8}}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 3}, std::pair{128, 6}, std::pair{128, 3}, std::pair{128, 1},
+                                          std::pair{80, 1}, std::pair{42, 8}}) {
         const Rows rows({2, head_dim, type()}, 700, 5);
         const HeadPages pages(exec(), rows, {700, 333});
         for (const std::int64_t n : {2, 3, 7, 17})
             expect_same_alone(exec(), pages,
                               PageQueries(n, rows.shape, group, 8).with_sinks().with_softcap(n == 7 ? 3.0F : 0.0F));
+    }
+}
+
+TEST_P(ViewPages, NumbersThatAreNotFiniteStayInTheirQuery) {
+    const Rows rows({2, 64, type()}, 100, 5);
+    const HeadPages pages(exec(), rows, {100, 70});
+    const PageQueries queries(2, rows.shape, 3, 8);
+    const std::vector<float> finite = fold_pages(exec(), pages, queries);
+    for (const float number : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        PageQueries with = queries;
+        with.q[64 + 9] = number;  // of query head 1
+        const std::vector<float> found = fold_pages(exec(), pages, with);
+        for (std::int64_t query = 0; query < 12; ++query)
+            EXPECT_EQ(testing_cuda::same_bits(std::span(found).subspan(static_cast<std::size_t>(64 * query), 64),
+                                              std::span(finite).subspan(static_cast<std::size_t>(64 * query), 64)),
+                      query != 1)
+                << "query " << query << ", " << number;
     }
 }
 
@@ -92,7 +110,8 @@ TEST_P(ViewPages, JoinTheRowsThatFollow) {
             SCOPED_TRACE(testing::Message() << n_recent << " rows behind pages, heads of " << head_dim);
             expect_exact_joined(
                 exec(), pages, PageQueries(4, shape, group, 8).with_sinks().with_softcap(n_recent == 300 ? 5.0F : 0.0F),
-                Rows(shape, n_recent, 21), Rows(shape, 4, 22), rounds() ? 0x1p-8 : 0.0);
+                Rows(shape, n_recent, 21), Rows(shape, 4, 22), 0.0,
+                rounds() ? PageNumbers::EightBits : PageNumbers::Floats);
         }
 }
 
@@ -152,8 +171,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<CpuForm, DType>>& in
     return std::string(cpu_form_name(std::get<0>(info.param))) + "_" + std::string(dtype_name(std::get<1>(info.param)));
 }
 INSTANTIATE_TEST_SUITE_P(Forms, ViewPages,
-                         testing::Combine(testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512,
-                                                          CpuForm::Avx512Vnni),
+                         testing::Combine(testing::ValuesIn(kCpuForms),
                                           testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0)),
                          name_of);
 

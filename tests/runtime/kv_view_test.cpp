@@ -467,8 +467,7 @@ TEST_P(PagedView, AfterACutPagesHoldTheRowsOfTheNewTokens) {
         }
 }
 
-// What a pass is said to read is what pages hold, not what they have room for; attention over them takes a CPU about as
-// long as over as many rows.
+// What a pass is said to read is what pages hold, not what they have room for, as so many rows.
 TEST_P(PagedView, CountsWhatPagesHold) {
     const auto model = files();
     Viewed viewed(
@@ -491,8 +490,11 @@ TEST_P(PagedView, CountsWhatPagesHold) {
     }
     const auto of_pages = static_cast<double>(viewed.view.n_read() - viewed.view.n_slots());
     const double mean = static_cast<double>(n_slots) / static_cast<double>(n_heads);
-    EXPECT_GT(of_pages, 0.5 * mean);
-    EXPECT_LE(of_pages, mean);
+    const KvLayout layout = viewed.cache.layout(0);
+    EXPECT_NEAR(of_pages,
+                mean * static_cast<double>(row_bytes_like_page(DeviceKind::Cpu, layout)) /
+                    static_cast<double>(2 * layout.step_bytes()),
+                2.0);
 }
 
 // A pass that shows the builder no KV fills no page: then there is no view.

@@ -15,6 +15,7 @@ namespace slipstream::cpu {
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512i larger(__m512i most, __m512 x) {
     return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
 }
+/// Returns the largest of the 16 numbers that larger() gave.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline float largest(__m512i most) {
     return std::bit_cast<float>(_mm512_reduce_max_epi32(most));
 }

@@ -13,12 +13,12 @@ namespace slipstream::cpu {
 
 using Page = PageParts<const std::byte>;
 
-inline constexpr __mmask16 kAll = 0xffff;
+inline constexpr __mmask16 kAllLanes = 0xffff;
 inline constexpr int kScoreVectors = kPageSlots / 16;
 
 /// Returns a mask of the elements that exist of the 16 from `at` on.
 [[gnu::always_inline]] inline __mmask16 mask_of(std::int64_t at, std::int64_t n) {
-    return n - at >= 16 ? kAll : static_cast<__mmask16>((1U << (n - at)) - 1U);
+    return n - at >= 16 ? kAllLanes : static_cast<__mmask16>((1U << (n - at)) - 1U);
 }
 
 /// Returns the elements [at, at + 16) of `halves` that `mask` has, and 0 for the others.
@@ -27,7 +27,7 @@ inline constexpr int kScoreVectors = kPageSlots / 16;
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, halves + at));
 }
 
-/// Returns the sum of 16 floats, in an order of its own.
+/// Returns the sum of 16 floats, by halves.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline float sum_of(__m512 x) {
     const __m256 sum8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     const __m128 sum4 = _mm_add_ps(_mm256_castps256_ps128(sum8), _mm256_extractf128_ps(sum8, 1));

@@ -28,7 +28,7 @@ using ReducePage = void (*)(const PageStep& step, QueryState* const* batch, int 
 void reduce_page_scalar(const PageStep& step, QueryState* const* batch, int n_batch);
 void reduce_page_avx2(const PageStep& step, QueryState* const* batch, int n_batch);
 void reduce_page_avx512(const PageStep& step, QueryState* const* batch, int n_batch);
-/// Rounds queries and weights to 8 bits.
+/// Rounds queries and weights to 8 bits; step.scaled_q then has the codes of queries.
 void reduce_page_vnni(const PageStep& step, QueryState* const* batch, int n_batch);
 
 /// The rows that become a page.

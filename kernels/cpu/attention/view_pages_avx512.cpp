@@ -1,5 +1,6 @@
-// A view page in AVX-512. Scores: 64 slots in four registers per query, dimensions in ascending order. Values: slots in
-// ascending order, in blocks of dimensions that leave registers for all queries. Up to six queries share the codes.
+// A view page in AVX-512, for CPUs without VNNI. Scores: 64 slots in four registers per query, dimensions in ascending
+// order. Values: slots in ascending order, in blocks of dimensions that leave registers for all queries. Up to six
+// queries share the codes.
 //
 // A key is scale * code + minimum with both of its dimension, so q . key = sum of (q * scale) * code + q . minimum; a
 // value has both of its slot, so its weight is multiplied by the scale, and the sum of weight * minimum is common to
@@ -51,8 +52,8 @@ template <int kBatch>
     __m512 sum = _mm512_setzero_ps();
     for (std::int64_t j = 0; j < kPageSlots; j += 16) {
         const __m512 weight = _mm512_load_ps(weights + j);
-        _mm512_store_ps(weights + j, _mm512_mul_ps(weight, load_halves(page.v_scales, j, kAll)));
-        sum = _mm512_fmadd_ps(weight, load_halves(page.v_minimums, j, kAll), sum);
+        _mm512_store_ps(weights + j, _mm512_mul_ps(weight, load_halves(page.v_scales, j, kAllLanes)));
+        sum = _mm512_fmadd_ps(weight, load_halves(page.v_minimums, j, kAllLanes), sum);
     }
     return sum_of(sum);
 }
@@ -140,9 +141,9 @@ SLIPSTREAM_AVX512 void reduce(const PageStep& step, QueryState* const* batch) {
     constexpr int kVectors = kBatch == 1 ? 8 : kBatch <= 4 ? 4 : 2;
     std::int64_t d = 0;
     for (; d + 16 * kVectors <= step.head_dim; d += 16 * kVectors)
-        add_values<kBatch, kVectors>(step, page, batch, weights, d, kAll);
+        add_values<kBatch, kVectors>(step, page, batch, weights, d, kAllLanes);
     if constexpr (kVectors > 2)
-        for (; d + 32 <= step.head_dim; d += 32) add_values<kBatch, 2>(step, page, batch, weights, d, kAll);
+        for (; d + 32 <= step.head_dim; d += 32) add_values<kBatch, 2>(step, page, batch, weights, d, kAllLanes);
     for (; d < step.head_dim; d += 16) add_values<kBatch, 1>(step, page, batch, weights, d, mask_of(d, step.head_dim));
 }
 

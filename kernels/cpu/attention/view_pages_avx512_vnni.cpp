@@ -1,11 +1,12 @@
 // A view page in AVX-512 VNNI: products of integers, 64 in an instruction. Codes of pages have 4 bits; queries times
-// the scales of the keys, and weights times the scales of the values, are rounded to 8. Only drafts read pages, so this
-// changes what is proposed and no text (kernels/NOTES.md has the acceptance beside that of view_pages_avx512.cpp).
+// the scales of the keys, and weights times the scales of the values, are rounded to 8. Only drafts read pages, so a
+// text stays the same, or under classical speculative sampling its distribution (acceptance: kernels/NOTES.md, "View
+// pages").
 //
-// With r the factor of rounded numbers and [x] such a number, q . key is computed as
+// With [x] for x divided by a factor r and rounded, q . key is computed as
 //     r * sum of [q * scale] * code + 8 * (sum of q * scale - r * sum of [q * scale]) + q . minimum:
-// the second term has the code 8 in place of each code, so that what rounding loses counts times code - 8. Values are
-// added alike. Sums of products are exact, so their order does not matter.
+// so the rounding error of a dimension is multiplied by code - 8 instead of code. Values are added alike. Sums of
+// products are exact, so their order does not matter.
 #include <cstdint>
 
 #include "kernels/cpu/attention/largest_avx512.h"
@@ -153,8 +154,8 @@ struct Weights {
 #pragma GCC unroll 4
     for (int i = 0; i < kScoreVectors; ++i) {
         const __m512 weight = _mm512_load_ps(of + 16 * i);
-        scaled[i] = _mm512_mul_ps(weight, load_halves(page.v_scales, 16 * i, kAll));
-        minimums = _mm512_fmadd_ps(weight, load_halves(page.v_minimums, 16 * i, kAll), minimums);
+        scaled[i] = _mm512_mul_ps(weight, load_halves(page.v_scales, 16 * i, kAllLanes));
+        minimums = _mm512_fmadd_ps(weight, load_halves(page.v_minimums, 16 * i, kAllLanes), minimums);
         most = larger(most, scaled[i]);
         sum = _mm512_add_ps(sum, scaled[i]);
     }
@@ -250,12 +251,12 @@ SLIPSTREAM_AVX512_VNNI void reduce(const PageStep& step, QueryState* const* batc
         weights[r].keep = softmax<kSoftcap>(score, step.slots, *batch[r], of);
         round_weights(page, of, weights[r]);
     }
-    constexpr int kVectors = kBatch <= 3 ? 8 : 4;
+    constexpr int kVectors = kBatch <= 2 ? 8 : 4;
     std::int64_t d = 0;
     for (; d + 16 * kVectors <= step.head_dim; d += 16 * kVectors)
-        add_values<kBatch, kVectors>(step, page, batch, weights, d, kAll);
+        add_values<kBatch, kVectors>(step, page, batch, weights, d, kAllLanes);
     if constexpr (kVectors > 4)
-        for (; d + 64 <= step.head_dim; d += 64) add_values<kBatch, 4>(step, page, batch, weights, d, kAll);
+        for (; d + 64 <= step.head_dim; d += 64) add_values<kBatch, 4>(step, page, batch, weights, d, kAllLanes);
     for (; d < step.head_dim; d += 16) add_values<kBatch, 1>(step, page, batch, weights, d, mask_of(d, step.head_dim));
 }
 
