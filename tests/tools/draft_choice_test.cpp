@@ -167,7 +167,7 @@ TEST_F(DraftChoice, AViewHasTheSizeThatPaysMost) {
     // A view takes memory of KV, which then streams, and saves passes over the link: the slower that is, the more it
     // pays.
     std::vector<std::int64_t> sizes;
-    for (const double link : {1e9, 1e6}) {
+    for (const double link : {1e10, 1e6}) {
         link_ = link;
         const ViewOptions view = choose(40 * kMiB).options.view;
         for (const char* size :
