@@ -34,9 +34,8 @@ constexpr double kRejectedByTrees = 0.4;
 // keeps. Means over a book and code at temperature 0.6 of Qwen2.5-Coder-1.5B after 15,400 tokens:
 //   6 and 25 %    512 positions each, standard errors 0.009 to 0.017 (runtime/NOTES.md, "KV views";
 //                 runtime/measured/views_q4_qwen.json)
-//   50 %          Pages: rejections times 0.85, as in an offline experiment with 512 positions each, which had 0.953
-//   for
-//                 25 % and 0.960 for 50 %. Trees of SmolLM2-135M had the same acceptance with both (draft/NOTES.md).
+//   50 %          Pages: rejections times 0.85, as in an offline experiment with 512 positions each: 0.953 for 25 %,
+//                 0.960 for 50 %. Trees of SmolLM2-135M had the same acceptance with both (draft/NOTES.md).
 //   100 %         Pages by that experiment. Rows of all tokens are the KV itself.
 // 12 % lies between two shares and was not measured.
 struct ShareAcceptance {
