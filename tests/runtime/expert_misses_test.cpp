@@ -46,7 +46,8 @@ TEST(ExpertHits, AreThoseThatWereCounted) {
         EXPECT_DOUBLE_EQ(expected_hits({8, 2}, n_slots, 1.0, counted), counted[n_slots]);
     EXPECT_DOUBLE_EQ(expected_hits({8, 2}, 4, 0.5, counted), 0.75);
     EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 1.0, 1.0, {.hits = counted})[4], 1.0);
-    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, {.hits = counted})[5], 4 * 2 * 0.93 * 0.25);
+    // Tokens that choose evenly would miss as many.
+    EXPECT_DOUBLE_EQ(expected_misses({8, 2}, 4.0, 1.0, {.hits = counted})[5], 3 * (1 - std::pow(1 - 2 * 0.25 / 3, 4)));
     EXPECT_DEATH(static_cast<void>(expected_hits({8, 2}, 1, 1.0, std::span(counted).first(8))), "8 counted hits of 8");
 }
 
@@ -132,7 +133,18 @@ TEST(ExpertMisses, NeighboursShareExperts) {
              {2.0, 0.9766666667}, {4.0, 0.93}, {8.0, 0.88}, {12.0, 0.82}, {16.0, 0.76}})
         EXPECT_NEAR(expected_misses(choice, n_tokens)[32], n_tokens * share * one, 1e-6) << n_tokens;
     // A large pass reads nearly all experts, and copies those without a slot.
-    EXPECT_DOUBLE_EQ(expected_misses(choice, 1000.0)[32], 96.0);
+    EXPECT_NEAR(expected_misses(choice, 1000.0)[32], 96.0, 0.1);
+}
+
+// With hits as often as experts have slots, misses are those of tokens that choose evenly.
+TEST(ExpertMisses, OfEvenChoices) {
+    std::vector<double> hits;
+    for (int n_slots = 0; n_slots <= 32; ++n_slots) hits.push_back(n_slots / 32.0);
+    for (const double n_tokens : {1.0, 16.0, 64.0}) {
+        const std::vector<double> misses = expected_misses({32, 4}, n_tokens, 1.0, {.hits = hits});
+        for (int n_slots = 0; n_slots <= 32; ++n_slots)
+            EXPECT_NEAR(misses[n_slots], (32 - n_slots) * expected_share(4.0 / 32, n_tokens), 1e-9) << n_slots;
+    }
 }
 
 // Without slots, experts are copied as if tokens chose evenly, as everywhere where they do not change.

@@ -212,18 +212,20 @@ private:
         return (rows_of(type, bytes) / kInterleavedRows) * packed_bytes(type, kInterleavedRows, cols_);
     }
 
-    // Multiplies by up to `bytes` of weights of that type, one matrix at a time; returns the bytes read.
-    std::size_t multiply(DType type, std::int64_t n_tokens, std::size_t bytes) {
+    // Multiplies by up to `bytes` of weights of that type, one matrix at a time.
+    void multiply(DType type, std::int64_t n_tokens, std::size_t bytes) {
+        multiply_rows(type, n_tokens, 0, rows_of(type, bytes));
+    }
+    // Multiplies by rows [begin, end) of the weights, as of that type; both are multiples of kInterleavedRows.
+    void multiply_rows(DType type, std::int64_t n_tokens, std::int64_t begin, std::int64_t end) {
         const std::size_t group_bytes = packed_bytes(type, kInterleavedRows, cols_);
-        const std::int64_t rows = rows_of(type, bytes);
-        for (std::int64_t row = 0; row < rows; row += matrix_rows_) {
-            const std::int64_t n = std::min(matrix_rows_, rows - row);
+        for (std::int64_t row = begin; row < end; row += matrix_rows_) {
+            const std::int64_t n = std::min(matrix_rows_, end - row);
             const std::byte* data = weights_.data() + (row / kInterleavedRows) * group_bytes;
             matmul(exec(), {.weights = packed_view(data, type, n, cols_, packed_layout(device_.kind())),
                             .x = matrix_view(reinterpret_cast<const float*>(x_.data()), n_tokens, cols_),
                             .y = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, n)});
         }
-        return bytes_read(type, bytes);
     }
 
     void time_weights(DType type) {
@@ -231,9 +233,8 @@ private:
         for (std::size_t i = 0; i < kSamples.size(); ++i) {
             const std::size_t part = bytes_ / kSamples[i].divisor;
             bytes[i] = static_cast<double>(bytes_read(type, part));
-            timings_.push_back({.work = [this, type, part, n_tokens = kSamples[i].n_tokens] {
-                static_cast<void>(multiply(type, n_tokens, part));
-            }});
+            timings_.push_back(
+                {.work = [this, type, part, n_tokens = kSamples[i].n_tokens] { multiply(type, n_tokens, part); }});
         }
     }
 
@@ -388,13 +389,21 @@ private:
     }
 
     // Adds to both_ how many bytes of weights are read while copies run. Computes in steps that are short compared with
-    // the copies.
+    // the copies. Each step reads other rows than the one before, since those are in the caches.
     void time_both() {
-        const std::size_t step = bytes_ / 16;
+        const std::int64_t n_rows = rows_of(memory_type_, bytes_);
+        const std::int64_t step = rows_of(memory_type_, bytes_ / 16);
+        const double bytes_a_row = static_cast<double>(bytes_read(memory_type_, bytes_)) / static_cast<double>(n_rows);
+        std::int64_t end = n_rows;  // rows before it are left; the copies begin with the first rows
         Both both;
         const std::uint64_t use = enqueue_copies();
         both.seconds = seconds_of([&] {
-            while (copies_done_->completed() < use) both.read += static_cast<double>(multiply(memory_type_, 1, step));
+            while (copies_done_->completed() < use) {
+                const std::int64_t n = std::min(step, end);
+                multiply_rows(memory_type_, 1, end - n, end);
+                both.read += static_cast<double>(n) * bytes_a_row;
+                end = n < end ? end - n : n_rows;
+            }
         });
         copies_->synchronize();
         both_.push_back(both);
