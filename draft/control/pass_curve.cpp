@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -122,6 +123,16 @@ double PassCurve::at(std::int64_t n_nodes) const {
     const double part =
         static_cast<double>(n_nodes - sizes_[above - 1]) / static_cast<double>(sizes_[above] - sizes_[above - 1]);
     return seconds_[above - 1] + part * (seconds_[above] - seconds_[above - 1]);
+}
+
+double PassCurve::seconds_a_node_after(std::int64_t n_nodes) const {
+    CHECK(n_nodes < max_nodes(), "nodes after {} of {}", n_nodes, max_nodes());
+    // The curve is linear between sizes, so the least mean is that of a size.
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+        if (sizes_[i] > n_nodes)
+            least = std::min(least, (seconds_[i] - at(n_nodes)) / static_cast<double>(sizes_[i] - n_nodes));
+    return least;
 }
 
 bool PassCurve::wants_plain_pass(bool matters) const {

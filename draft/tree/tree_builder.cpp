@@ -18,7 +18,8 @@ constexpr float kLowestScore = 1e-6F;  // nodes with a lower score are not searc
 // pass with 0.8 and 0 as with 1.6 and 0.1, which take a sixth fewer instructions per tree.)
 constexpr float kSeldomReached = 1.6F;
 constexpr float kLeastScoreShare = 0.1F;
-// Stops the search once the gain is below the best gain by this fraction of the expected tokens.
+// Stops the search once the gain is below the best gain by this fraction of the expected tokens, and further nodes
+// cannot pay.
 constexpr double kLossBeforeStop = 0.1;
 
 std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
@@ -152,7 +153,7 @@ void TreeBuilder::search(const BuildRequest& request) {
         if (request.curve != nullptr) {
             const double gain = gain_of(request, taken_.size());
             most = std::max(most, gain);
-            if (gain < most - kLossBeforeStop * expected_.back()) break;
+            if (gain < most - kLossBeforeStop * expected_.back() && !more_may_pay(request)) break;
         }
         if (std::ssize(taken_) < request.budget) offer_children(node, request);
     }
@@ -163,6 +164,15 @@ void TreeBuilder::search(const BuildRequest& request) {
 double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
     return 1.0 + request.realised_fraction * (expected_[n - 1] - 1.0) -
            request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_per_token;
+}
+
+// Whether nodes that score as much as the last one, which none will exceed, would be worth their time if enough of them
+// followed.
+bool TreeBuilder::more_may_pay(const BuildRequest& request) const {
+    const std::int64_t n = std::ssize(taken_);
+    if (n >= request.curve->max_nodes()) return false;
+    const double tokens = request.realised_fraction * static_cast<double>(at(taken_.back()).score);
+    return tokens * request.seconds_per_token > request.curve->seconds_a_node_after(n);
 }
 
 // Returns the number of taken nodes, the root included, that make the best tree.

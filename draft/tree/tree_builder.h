@@ -118,6 +118,7 @@ private:
     void search(const BuildRequest& request);
     void offer_children(SearchNode node, const BuildRequest& request);
     [[nodiscard]] double gain_of(const BuildRequest& request, std::size_t n) const;
+    [[nodiscard]] bool more_may_pay(const BuildRequest& request) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
     [[nodiscard]] float place_cost(const BuildRequest& request) const;
     [[nodiscard]] double choose_batch(std::size_t model, const BuildRequest& request);

@@ -2,7 +2,9 @@
 // machine which becomes slower or faster is followed at all sizes.
 #include "draft/control/pass_curve.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 
@@ -172,6 +174,19 @@ TEST(PassCurve, AnotherPlanKeepsWhatPassesSaid) {
     for (int i = 0; i < 3; ++i) curve.add(8, 2.0 * planned(8));
     curve.replan([](std::int64_t n, std::int64_t) { return 5.0 * planned(n); });
     EXPECT_NEAR(curve.at(24) / (10.0 * planned(24)), 1.0, 0.01);
+}
+
+TEST(PassCurve, FurtherNodesTakeTheLeastMeanOfAllLargerSizes) {
+    // 3 for the second node, 1 for each up to the eighth, 2 for each after it.
+    const PassCurve curve(16, [](std::int64_t n, std::int64_t) {
+        return n < 2 ? 2.0 : static_cast<double>(3 + n + std::max<std::int64_t>(0, n - 8));
+    });
+    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(1), (11.0 - 2.0) / 7.0);
+    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(2), 1.0);
+    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(6), 1.0);
+    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(8), 2.0);
+    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(15), 2.0);
+    EXPECT_DEATH(static_cast<void>(curve.seconds_a_node_after(16)), "nodes after 16 of 16");
 }
 
 TEST(PassCurve, APlainPassIsWantedWhereNoneWasSeenAndItMatters) {

@@ -47,8 +47,8 @@ draft::PlannedSeconds seconds_by_rates(const WeightSource& source, const ModelWe
 }
 
 // As resident_planned_seconds(), with what is counted of the model's experts.
-draft::PlannedSeconds measured_seconds(const WeightSource& source, DType kv_dtype, WeightRounding rounding,
-                                       const PlacedModel& model, const std::vector<CountedExperts>& counted) {
+draft::PlannedSeconds seconds_if_resident(const WeightSource& source, DType kv_dtype, WeightRounding rounding,
+                                          const PlacedModel& model, const std::vector<CountedExperts>& counted) {
     const ModelWeights weights = source.weights();
     const MachineRates machine =
         machine_rates({.config = &source.config(),
@@ -68,7 +68,7 @@ draft::PlannedSeconds measured_seconds(const WeightSource& source, DType kv_dtyp
 draft::PlannedSeconds seconds_alone(const LoadedModel& model) {
     const std::vector<CountedExperts> counted = counted_experts(model.expert_counts());
     if (model.device().kind() != DeviceKind::Cuda)
-        return measured_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model, counted);
+        return seconds_if_resident(model.files(), model.kv_dtype(), WeightRounding::None, model, counted);
     return seconds_by_rates(model.files(), model.weights(), model.kv_dtype(), WeightRounding::None,
                             model.rates(0).rates, model.context_tokens(), counted);
 }
@@ -102,7 +102,7 @@ draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
 
 draft::PlannedSeconds resident_planned_seconds(const WeightSource& source, DType kv_dtype, WeightRounding rounding,
                                                const PlacedModel& model) {
-    return measured_seconds(source, kv_dtype, rounding, model, {});
+    return seconds_if_resident(source, kv_dtype, rounding, model, {});
 }
 
 }  // namespace slipstream::tools
