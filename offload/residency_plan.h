@@ -52,7 +52,7 @@ struct ResidencyRequest {
     std::size_t least_kv_ring_bytes = 0;  // what must fit in addition, if KV and weights or items on demand stream
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
-    double host_bytes_per_copied_byte = 1.0;  // > 1 on a CPU device: its ring is host memory, read and written
+    double host_bytes_per_copied_byte = 1.0;  // that computing cannot use; on a CPU device measured
     bool weights_stay = false;                // true: all weights must be resident, and only KV may stream
     /// true: where items on demand stream, device memory for them is slots, which may hold any item of a run of
     /// consecutive ones. All of them then have a copy in host memory.

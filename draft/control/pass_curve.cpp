@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -125,14 +124,18 @@ double PassCurve::at(std::int64_t n_nodes) const {
     return seconds_[above - 1] + part * (seconds_[above] - seconds_[above - 1]);
 }
 
-double PassCurve::seconds_a_node_after(std::int64_t n_nodes) const {
-    CHECK(n_nodes < max_nodes(), "nodes after {} of {}", n_nodes, max_nodes());
-    // The curve is linear between sizes, so the least mean is that of a size.
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < sizes_.size(); ++i)
-        if (sizes_[i] > n_nodes)
-            least = std::min(least, (seconds_[i] - at(n_nodes)) / static_cast<double>(sizes_[i] - n_nodes));
-    return least;
+double PassCurve::best_growth(std::int64_t n_nodes, double node_worth, std::int64_t most_nodes) const {
+    CHECK(n_nodes <= most_nodes && most_nodes <= max_nodes(), "{} to {} nodes of {}", n_nodes, most_nodes, max_nodes());
+    const double now = at(n_nodes);
+    double best = 0.0;
+    // The curve is linear between sizes, so the maximum is at a size or at an end.
+    const auto try_size = [&](std::int64_t n, double seconds) {
+        best = std::max(best, node_worth * static_cast<double>(n - n_nodes) - (seconds - now));
+    };
+    for (std::size_t i = 0; i < sizes_.size() && sizes_[i] < most_nodes; ++i)
+        if (sizes_[i] > n_nodes) try_size(sizes_[i], seconds_[i]);
+    try_size(most_nodes, at(most_nodes));
+    return best;
 }
 
 bool PassCurve::wants_plain_pass(bool matters) const {

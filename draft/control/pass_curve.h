@@ -44,10 +44,11 @@ public:
     /// Returns the predicted seconds of a pass over `n_nodes`, 1 to max_nodes() (CHECKed); 0 if there is neither a plan
     /// nor a measured pass. Never falls as `n_nodes` grows.
     [[nodiscard]] double at(std::int64_t n_nodes) const;
-    /// Returns the seconds that each further node takes if as many follow as are cheapest a node: the least mean over
-    /// larger passes. Requires n_nodes < max_nodes() (CHECKed). The next node alone may take longer: the second token
-    /// of a mixture of experts reads more new experts than later ones.
-    [[nodiscard]] double seconds_a_node_after(std::int64_t n_nodes) const;
+    /// Returns the most that further nodes bring, in seconds, if each is worth `node_worth` seconds: the maximum over m
+    /// of node_worth * (m - n_nodes) - (at(m) - at(n_nodes)), n_nodes <= m <= most_nodes <= max_nodes() (CHECKed). It
+    /// can be positive where the next node alone is not worth its time: the second token of a mixture of experts reads
+    /// more new experts than later ones.
+    [[nodiscard]] double best_growth(std::int64_t n_nodes, double node_worth, std::int64_t most_nodes) const;
     /// Returns true if there is a plan or a measured pass, so that at() predicts something.
     [[nodiscard]] bool known() const { return seconds_.back() > 0.0; }
     /// Returns true if the next pass should be a plain one, to measure it: there is a plan, no plain pass was measured

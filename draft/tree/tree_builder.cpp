@@ -19,7 +19,7 @@ constexpr float kLowestScore = 1e-6F;  // nodes with a lower score are not searc
 constexpr float kSeldomReached = 1.6F;
 constexpr float kLeastScoreShare = 0.1F;
 // Stops the search once the gain is below the best gain by this fraction of the expected tokens, and further nodes
-// cannot pay.
+// cannot bring it above the best gain.
 constexpr double kLossBeforeStop = 0.1;
 
 std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
@@ -153,7 +153,7 @@ void TreeBuilder::search(const BuildRequest& request) {
         if (request.curve != nullptr) {
             const double gain = gain_of(request, taken_.size());
             most = std::max(most, gain);
-            if (gain < most - kLossBeforeStop * expected_.back() && !more_may_pay(request)) break;
+            if (gain < most - kLossBeforeStop * expected_.back() && !can_exceed(request, gain, most)) break;
         }
         if (std::ssize(taken_) < request.budget) offer_children(node, request);
     }
@@ -166,13 +166,13 @@ double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
            request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_per_token;
 }
 
-// Whether nodes that score as much as the last one, which none will exceed, would be worth their time if enough of them
-// followed.
-bool TreeBuilder::more_may_pay(const BuildRequest& request) const {
-    const std::int64_t n = std::ssize(taken_);
-    if (n >= request.curve->max_nodes()) return false;
-    const double tokens = request.realised_fraction * static_cast<double>(at(taken_.back()).score);
-    return tokens * request.seconds_per_token > request.curve->seconds_a_node_after(n);
+// Returns whether further nodes could bring the gain of the taken nodes, `gain`, above `most`. No later node scores
+// more than the last one.
+bool TreeBuilder::can_exceed(const BuildRequest& request, double gain, double most) const {
+    const double a_node = request.realised_fraction * static_cast<double>(at(taken_.back()).score);  // tokens
+    const double growth = request.curve->best_growth(std::ssize(taken_), a_node * request.seconds_per_token,
+                                                     std::min(request.budget, request.curve->max_nodes()));
+    return gain + growth / request.seconds_per_token > most;
 }
 
 // Returns the number of taken nodes, the root included, that make the best tree.

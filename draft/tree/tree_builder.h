@@ -5,6 +5,7 @@
 // proposals of the same token are merged (votes.h), and the children become candidates for the next node. With noise, a
 // child's estimate is the probability that log p + gumbel makes it the target's choice. Every prefix of the list of
 // taken nodes is a tree, so the best tree is the prefix with the greatest expected tokens less the worth of its time.
+// The search ends where the budget is full or no longer prefix can be better.
 //
 // Models are asked in batches, the cheapest first, about those nodes of the tree at which their votes gain most, as
 // long as the gain is worth the time. After each batch the search starts again with all votes known by then, so a cheap
@@ -118,7 +119,7 @@ private:
     void search(const BuildRequest& request);
     void offer_children(SearchNode node, const BuildRequest& request);
     [[nodiscard]] double gain_of(const BuildRequest& request, std::size_t n) const;
-    [[nodiscard]] bool more_may_pay(const BuildRequest& request) const;
+    [[nodiscard]] bool can_exceed(const BuildRequest& request, double gain, double most) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
     [[nodiscard]] float place_cost(const BuildRequest& request) const;
     [[nodiscard]] double choose_batch(std::size_t model, const BuildRequest& request);

@@ -97,7 +97,7 @@ std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens,
     const double choices = n_tokens * static_cast<double>(choice.n_chosen) * value_at(kMissesOfNeighbours, n_tokens);
     for (std::int64_t n_slots = 1; n_slots <= choice.n_experts; ++n_slots) {
         const double missed = 1.0 - expected_hits(choice, n_slots, miss_factor, counted.hits);  // of a token's experts
-        // Most that the tokens miss: if they choose evenly and independently among the experts without a slot.
+        // Tokens that choose evenly and independently among the experts without a slot miss most.
         const auto n_without = static_cast<double>(choice.n_experts - n_slots);
         const double share = static_cast<double>(choice.n_chosen) * missed / std::max(n_without, 1.0);
         misses.push_back(std::min({misses.back(), choices * missed, n_without * expected_share(share, n_tokens)}));

@@ -45,7 +45,8 @@ struct CountedExperts {
 
 /// Returns [n_experts + 1]: how many experts of a layer a pass of `n_tokens` tokens is expected to copy if the layer
 /// has 0, 1, ... slots. Never rises with the slots: from all that the pass reads (expected_distinct()) to 0. Never
-/// falls with the tokens.
+/// falls with the tokens. At most what tokens miss that choose evenly and independently among the experts without a
+/// slot.
 [[nodiscard]] std::vector<double> expected_misses(const ExpertChoice& choice, double n_tokens, double miss_factor = 1.0,
                                                   const CountedExperts& counted = {});
 

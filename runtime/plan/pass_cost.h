@@ -56,8 +56,8 @@ struct DeviceSpeed {
     PassRates rates{};
     double link_bytes_per_second = 0.0;    // > 0 if anything streams
     double memory_bytes_per_second = 0.0;  // bandwidth of host memory that this device may use; 0: no limit
-    /// Bytes of host memory that are read or written per byte that is copied to the ring: more than 1 on a CPU device,
-    /// whose ring is in host memory.
+    /// Bytes of host memory that computing cannot use per byte that is copied to the ring. Of a CPU device they are
+    /// measured: its ring is in host memory, and its cores copy.
     double host_bytes_per_copied_byte = 1.0;
 };
 

@@ -176,17 +176,19 @@ TEST(PassCurve, AnotherPlanKeepsWhatPassesSaid) {
     EXPECT_NEAR(curve.at(24) / (10.0 * planned(24)), 1.0, 0.01);
 }
 
-TEST(PassCurve, FurtherNodesTakeTheLeastMeanOfAllLargerSizes) {
+TEST(PassCurve, GrowsToTheSizeThatBringsMost) {
     // 3 for the second node, 1 for each up to the eighth, 2 for each after it.
     const PassCurve curve(16, [](std::int64_t n, std::int64_t) {
         return n < 2 ? 2.0 : static_cast<double>(3 + n + std::max<std::int64_t>(0, n - 8));
     });
-    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(1), (11.0 - 2.0) / 7.0);
-    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(2), 1.0);
-    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(6), 1.0);
-    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(8), 2.0);
-    EXPECT_DOUBLE_EQ(curve.seconds_a_node_after(15), 2.0);
-    EXPECT_DEATH(static_cast<void>(curve.seconds_a_node_after(16)), "nodes after 16 of 16");
+    EXPECT_DOUBLE_EQ(curve.best_growth(1, 1.5, 16), 1.5 * 7 - 9);  // to 8 nodes
+    EXPECT_DOUBLE_EQ(curve.best_growth(1, 1.5, 6), 0.5);           // to 6: as many as there may be
+    EXPECT_DOUBLE_EQ(curve.best_growth(1, 1.5, 5), 0.0);
+    EXPECT_DOUBLE_EQ(curve.best_growth(1, 3.5, 16), 3.5 * 15 - 25);
+    EXPECT_DOUBLE_EQ(curve.best_growth(1, 1.2, 16), 0.0);
+    EXPECT_DOUBLE_EQ(curve.best_growth(8, 1.9, 16), 0.0);
+    EXPECT_DOUBLE_EQ(curve.best_growth(16, 9.0, 16), 0.0);
+    EXPECT_DEATH(static_cast<void>(curve.best_growth(4, 1.0, 17)), "4 to 17 nodes of 16");
 }
 
 TEST(PassCurve, APlainPassIsWantedWhereNoneWasSeenAndItMatters) {

@@ -181,20 +181,35 @@ TEST(TreeBuilder, AStepInTimeIsCrossedWhereManyNodesPayForIt) {
     EXPECT_EQ(grow(builder, {4}, {.budget = 16, .max_depth = 1, .curve = &curve}).tree.size(), 6);
 }
 
-TEST(TreeBuilder, ADearSecondNodeIsTakenWhereALongChainPays) {
-    // A mixture of 16 experts, 4 a token: the second token reads three new ones, later ones nearly none. Time is worth
-    // what long chains made of it, so a tree of two nodes is worth less than none.
+TEST(TreeBuilder, AnExpensiveSecondNodeIsTakenWhereALongChainPays) {
+    // A mixture of 16 experts, 4 a token: the second token reads three new ones, later ones nearly none. A token is
+    // worth the time that it takes in long chains, so a tree of two nodes is worth less than none.
     ToySource source(fixed_words({{1, 0.97F, 0}}));
     const PassCurve curve =
         curve_by(32, [](double n) { return 0.2 + 0.75 * 4.0 * (1.0 - std::pow(0.75, n)) + 0.05 * n; });
     constexpr double kATokenOfLongChains = 0.4;
     ASSERT_LT(1.97 - curve.at(2) / kATokenOfLongChains, 1.0 - curve.at(1) / kATokenOfLongChains - 0.5);
     TreeBuilder builder({&source}, {}, 20);
-    const auto grown_at = [&](double seconds_per_token) {
-        return grow(builder, {4}, {.budget = 32, .curve = &curve, .seconds_per_token = seconds_per_token}).tree.size();
+    EXPECT_GT(grow(builder, {4}, {.budget = 32, .curve = &curve, .seconds_per_token = kATokenOfLongChains}).tree.size(),
+              16);
+}
+
+TEST(TreeBuilder, TheSearchEndsWhereNoLongerTreeCanBeBetter) {
+    // Nodes after the second are free. A chain of 32 pays for the step, one of 8 does not.
+    std::int64_t n_asked = 0;
+    ToySource source([&](std::span<const TokenId>) {
+        ++n_asked;
+        return std::vector<Proposal>{{1, 0.97F, 0}};
+    });
+    const PassCurve curve = curve_by(32, [](double n) { return n < 2.0 ? 1.0 : 3.0; });
+    const auto asked = [&](std::int64_t budget, std::int64_t size) {
+        n_asked = 0;
+        TreeBuilder builder({&source}, {}, 20);
+        EXPECT_EQ(grow(builder, {4}, {.budget = budget, .curve = &curve, .seconds_per_token = 0.2}).tree.size(), size);
+        return n_asked;
     };
-    EXPECT_GT(grown_at(kATokenOfLongChains), 16);
-    EXPECT_EQ(grown_at(0.04), 1);
+    EXPECT_GE(asked(32, 32), 31);
+    EXPECT_EQ(asked(8, 1), 1);
 }
 
 TEST(TreeBuilder, ASureWordStaysSureAmongManyDoubtfulOnes) {

@@ -389,12 +389,13 @@ private:
     }
 
     // Adds to both_ how many bytes of weights are read while copies run. Computes in steps that are short compared with
-    // the copies. Each step reads other rows than the one before, since those are in the caches.
+    // the copies. Each step reads other rows than the one before, since the rows of the last step are in the caches. Of
+    // less than twice kCopiedBytes of weights, some are read just after they were copied, from a cache.
     void time_both() {
         const std::int64_t n_rows = rows_of(memory_type_, bytes_);
         const std::int64_t step = rows_of(memory_type_, bytes_ / 16);
         const double bytes_a_row = static_cast<double>(bytes_read(memory_type_, bytes_)) / static_cast<double>(n_rows);
-        std::int64_t end = n_rows;  // rows before it are left; the copies begin with the first rows
+        std::int64_t end = n_rows;  // rows [0, end) are not read yet; copies begin with row 0, so computing at the end
         Both both;
         const std::uint64_t use = enqueue_copies();
         both.seconds = seconds_of([&] {
