@@ -5,7 +5,7 @@
 // proposals of the same token are merged (votes.h), and the children become candidates for the next node. With noise, a
 // child's estimate is the probability that log p + gumbel makes it the target's choice. Every prefix of the list of
 // taken nodes is a tree, so the best tree is the prefix with the greatest expected tokens less the worth of its time.
-// The search ends where the budget is full or no longer prefix can be better.
+// The search goes on at least until no longer prefix can be better, or the budget is full.
 //
 // Models are asked in batches, the cheapest first, about those nodes of the tree at which their votes gain most, as
 // long as the gain is worth the time. After each batch the search starts again with all votes known by then, so a cheap
